@@ -400,8 +400,9 @@ static vb_status run(const writer *w, int width, vb_stream *stream) {
         for (int d = 0; d < rank; d++) parameters[made++] = &a.in[v].strides[d];
     for (int c = 0; c < w->count; c++) parameters[made++] = (void *)&w->constants[c];
     const vb_jit_filling f = {.source = "", .written = w->text.data,
-        .texts = {{"POWER", power}, {"WHOLE_POWER", whole_power}, {"EXPONENTIAL", exponential}, {"LOGARITHM", logarithm}, {"SINE", sine},
-                  {"ACTIVATION", activation}, {"FORMULA", vb_jit_formula}, {"RANDOM", random_numbers}},
+        .texts = {{"POWER", power}, {"WHOLE_POWER", whole_power}, {"EXPONENTIAL", exponential},
+                  {"LOGARITHM", logarithm}, {"SINE", sine}, {"ACTIVATION", activation}, {"FORMULA", vb_jit_formula},
+                  {"RANDOM", random_numbers}},
         .constants = {{"FAST", 0}}};
     const int64_t each = 256 * (int64_t)width;
     return vb_jit_launch(stream, "ptx_map", &f, (n + each - 1) / each, 1, 1, 256, parameters);

@@ -119,8 +119,8 @@ static vb_jit_filling filling_of(const vb_jit_layout *l, vb_dtype type) {
         .texts = {{"CODES", codes_of(type)}}};
 }
 
-/* Whoever asks for the size will pack: the kernel is loaded meanwhile. A launch of it follows a copy of the weight, which
- * would wait for it. */
+/* Whoever asks for the size will pack: the kernel is loaded meanwhile. A launch of it follows a copy of the weight,
+ * which would wait for it. */
 vb_status vb_jit_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device) {
     vb_jit_device *d = (vb_jit_device *)device;
     vb_jit_layout l;

@@ -112,8 +112,8 @@ typedef struct row_plan {
     int64_t lanes, threads, steps, rounds, each, registers, vectors, full;
 } row_plan;
 
-/* Of many rows, those wider than a warp's vectors have two vectors a thread: one has too little to do between reductions,
- * and more take registers (docs/experiments/2026-11-24-ptx-rows.md). */
+/* Of many rows, those wider than a warp's vectors have two vectors a thread: one has too little to do between
+ * reductions, and more take registers (docs/experiments/2026-11-24-ptx-rows.md). */
 static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t addresses) {
     enum { MANY_ROWS = 4096, NARROW_THREADS = 256, WIDE_THREADS = 128 };
     row_plan p = {.lanes = 1, .each = 16 / vb_dtype_block_bytes(type)};

@@ -33,6 +33,6 @@ extern "C" vb_status vb_cuda_route(const vb_route_args *args, vb_stream *stream)
     const moe_kernel kernel = choose_route(args->n);
     chosen(stream, moe_kernel_info(kernel), "route", VB_F32, "n experts k", args->n, args->experts, args->k);
     if (kernel == MOE_NONE) return VB_UNSUPPORTED;
-    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(args->n, warps), 32 * warps, warps * args->experts * (int64_t)sizeof(Key),
-                             route_kernel, *args);
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(args->n, warps), 32 * warps,
+                             warps * args->experts * (int64_t)sizeof(Key), route_kernel, *args);
 }

@@ -1,5 +1,6 @@
-// mma_b1.cu: out = W x for one row of activations and two-bit weights, by products of single bits (9.0): vb_w2a8_gemv of
-// interleaved weights; the same for a row that is rounded first (vb_bit_linear); floats in two bytes (vb_tmac_matmul).
+// mma_b1.cu: out = W x for one row of activations and two-bit weights, by products of single bits (9.0): vb_w2a8_gemv
+// of interleaved weights; the same for a row that is rounded first (vb_bit_linear); floats in two bytes
+// (vb_tmac_matmul).
 //
 //   grid     one or two blocks a multiprocessor, each for neighbouring tiles of 16 rows. The warps of a block share
 //            the elements of a row: a warp has two units of 64 bytes

@@ -9,8 +9,8 @@
 namespace vb {
 namespace {
 
-// x as N32Tiles of `tokens` rows, those behind the n rows of x zeros: products with them are computed and dropped. A warp
-// a tile and row.
+// x as N32Tiles of `tokens` rows, those behind the n rows of x zeros: products with them are computed and dropped.
+// A warp a tile and row.
 constexpr int activation_warps = 4;
 template <int DEPTH>
 __global__ void __launch_bounds__(32 * activation_warps)
