@@ -7,47 +7,29 @@ import "C"
 
 import (
 	"errors"
-	"fmt"
 	"runtime/cgo"
 	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// owner hands a stream's requests for memory on to Go. A nil owner is that of a stream that asks its device.
-type owner struct {
-	memory kernel.Allocator
-	self   cgo.Handle
-	err    error // why the newest request failed, which the library only knows as a status
-}
-
-func newOwner(memory kernel.Allocator) *owner {
-	o := &owner{memory: memory}
-	o.self = cgo.NewHandle(o)
+func newOwner(memory kernel.Allocator) *kernel.Owner {
+	o := &kernel.Owner{Memory: memory}
+	o.Handle = uintptr(cgo.NewHandle(o))
 	return o
 }
 
-func (o *owner) handle() C.uintptr_t {
+func handleOf(o *kernel.Owner) C.uintptr_t {
 	if o == nil {
 		return 0
 	}
-	return C.uintptr_t(o.self)
+	return C.uintptr_t(o.Handle)
 }
 
-func (o *owner) close() {
+func forget(o *kernel.Owner) {
 	if o != nil {
-		o.self.Delete()
+		cgo.Handle(o.Handle).Delete()
 	}
-}
-
-// explain adds to the error of a call why memory was refused to it.
-func (o *owner) explain(err error) error {
-	if err == nil || o == nil || o.err == nil {
-		return err
-	}
-	why := o.err
-	o.err = nil
-	return fmt.Errorf("%w: %w", err, why)
 }
 
 // vbGoAlloc stores the address as a number. Where Go replaces a pointer, its collector looks at the old one too, and a variable of C holds
@@ -55,9 +37,7 @@ func (o *owner) explain(err error) error {
 //
 //export vbGoAlloc
 func vbGoAlloc(memory *C.uintptr_t, bytes C.int64_t, self C.uintptr_t) C.vb_status {
-	o := cgo.Handle(self).Value().(*owner)
-	p, err := o.memory.Alloc(int64(bytes))
-	o.err = err
+	p, err := cgo.Handle(self).Value().(*kernel.Owner).Alloc(int64(bytes))
 	switch {
 	case err == nil:
 		*memory = C.uintptr_t(uintptr(p))
@@ -70,5 +50,5 @@ func vbGoAlloc(memory *C.uintptr_t, bytes C.int64_t, self C.uintptr_t) C.vb_stat
 
 //export vbGoFree
 func vbGoFree(memory unsafe.Pointer, self C.uintptr_t) {
-	cgo.Handle(self).Value().(*owner).memory.Free(memory)
+	cgo.Handle(self).Value().(*kernel.Owner).Memory.Free(memory)
 }

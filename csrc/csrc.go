@@ -176,8 +176,8 @@ func (d *device) NewStream(memory kernel.Allocator) (kernel.Stream, error) {
 	if memory != nil && !d.info.HostMemory {
 		s.owner = newOwner(memory)
 	}
-	if err := s.owner.explain(check("new stream", C.stream_create(&s.p, d.p, s.owner.handle()), d.p)); err != nil {
-		s.owner.close()
+	if err := s.owner.Explain(check("new stream", C.stream_create(&s.p, d.p, handleOf(s.owner)), d.p)); err != nil {
+		forget(s.owner)
 		return nil, err
 	}
 	return s, nil

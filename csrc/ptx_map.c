@@ -305,8 +305,10 @@ static void write_step(writer *w, int v, const vb_step *step) {
     case VB_ELEMENT_CEIL: SAY("f32 v%d = -floor(-(%s));\n", v, a); return;
     case VB_ELEMENT_ROUND: SAY("f32 v%d = round(%s);\n", v, a); return;
     case VB_ELEMENT_POW:
-        if (ints) SAY("s32 v%d = 0;\n{ s32 x = %s, y = %s, result = 0;\nWHOLE_POWER\nv%d = result; }\n", v, a, b, v);
-        if (ints) return;
+        if (ints) {
+            SAY("s32 v%d = 0;\n{ s32 x = %s, y = %s, result = 0;\nWHOLE_POWER\nv%d = result; }\n", v, a, b, v);
+            return;
+        }
         body = "POWER";
         break;
     case VB_ELEMENT_EXP: body = "EXPONENTIAL"; break;

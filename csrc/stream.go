@@ -15,7 +15,7 @@ import (
 type stream struct {
 	p      *C.vb_stream
 	device *C.vb_device
-	owner  *owner // of the stream's own memory; nil: the device
+	owner  *kernel.Owner // of the stream's own memory; nil: the device
 }
 
 func (s *stream) check(op string, st C.vb_status) error {
@@ -27,7 +27,7 @@ func (s *stream) check(op string, st C.vb_status) error {
 			return fmt.Errorf("%s: %s: %w", op, rule, kernel.ErrInvalid)
 		}
 	}
-	return s.owner.explain(check(op, st, s.device))
+	return s.owner.Explain(check(op, st, s.device))
 }
 
 func (s *stream) copy(dst, src kernel.Ptr, bytes int64, kind C.vb_copy_kind) error {
@@ -106,7 +106,7 @@ func (s *stream) Launch(g kernel.Graph) error {
 func (s *stream) Close() error {
 	C.vb_stream_destroy(s.p)
 	s.p = nil
-	s.owner.close()
+	forget(s.owner)
 	s.owner = nil
 	return nil
 }

@@ -4,7 +4,6 @@ package dynamic
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -12,13 +11,6 @@ import (
 
 	dl "github.com/ebitengine/purego"
 )
-
-// owner hands a stream's requests for memory on to Go. A nil owner is that of a stream that asks its device.
-type owner struct {
-	memory kernel.Allocator
-	number uintptr // by which the library knows it
-	err    error   // why the newest request failed, which the library only knows as a status
-}
 
 var (
 	owners      sync.Map // by number
@@ -31,46 +23,34 @@ var (
 // allocator is vb_allocator.
 type allocator struct{ alloc, free, context uintptr }
 
-func newOwner(memory kernel.Allocator) *owner {
-	o := &owner{memory: memory, number: owned.Add(1)}
-	owners.Store(o.number, o)
+func newOwner(memory kernel.Allocator) *kernel.Owner {
+	o := &kernel.Owner{Memory: memory, Handle: owned.Add(1)}
+	owners.Store(o.Handle, o)
 	return o
 }
 
-func (o *owner) allocator() *allocator {
+func allocatorOf(o *kernel.Owner) *allocator {
 	if o == nil {
 		return nil
 	}
 	alloc, free := allocations()
-	return &allocator{alloc, free, o.number}
+	return &allocator{alloc, free, o.Handle}
 }
 
-func (o *owner) close() {
+func forget(o *kernel.Owner) {
 	if o != nil {
-		owners.Delete(o.number)
+		owners.Delete(o.Handle)
 	}
 }
 
-// explain adds to the error of a call why memory was refused to it.
-func (o *owner) explain(err error) error {
-	if err == nil || o == nil || o.err == nil {
-		return err
-	}
-	why := o.err
-	o.err = nil
-	return fmt.Errorf("%w: %w", err, why)
-}
-
-func ownerOf(number uintptr) *owner {
+func ownerOf(number uintptr) *kernel.Owner {
 	o, _ := owners.Load(number)
-	return o.(*owner)
+	return o.(*kernel.Owner)
 }
 
 // ownerAlloc stores the address as a number, as C's variable may hold one of memory of Go's that was freed.
 func ownerAlloc(memory *uintptr, bytes int64, number uintptr) uintptr {
-	o := ownerOf(number)
-	p, err := o.memory.Alloc(bytes)
-	o.err = err
+	p, err := ownerOf(number).Alloc(bytes)
 	switch {
 	case err == nil:
 		*memory = uintptr(p)
@@ -81,4 +61,4 @@ func ownerAlloc(memory *uintptr, bytes int64, number uintptr) uintptr {
 	return statusOutOfMemory
 }
 
-func ownerFree(memory kernel.Ptr, number uintptr) { ownerOf(number).memory.Free(memory) }
+func ownerFree(memory kernel.Ptr, number uintptr) { ownerOf(number).Memory.Free(memory) }

@@ -183,9 +183,9 @@ func (d *device) NewStream(memory kernel.Allocator) (kernel.Stream, error) {
 	if memory != nil && !d.info.HostMemory {
 		s.owner = newOwner(memory)
 	}
-	status := invoke(fnStreamCreate, uintptr(unsafe.Pointer(&s.p)), uintptr(d.p), uintptr(unsafe.Pointer(s.owner.allocator())))
-	if err := s.owner.explain(check("new stream", status, d.p)); err != nil {
-		s.owner.close()
+	status := invoke(fnStreamCreate, uintptr(unsafe.Pointer(&s.p)), uintptr(d.p), uintptr(unsafe.Pointer(allocatorOf(s.owner))))
+	if err := s.owner.Explain(check("new stream", status, d.p)); err != nil {
+		forget(s.owner)
 		return nil, err
 	}
 	return s, nil

@@ -11,7 +11,7 @@ import (
 
 type stream struct {
 	p, device kernel.Ptr
-	owner     *owner // of the stream's own memory; nil: the device
+	owner     *kernel.Owner // of the stream's own memory; nil: the device
 }
 
 func (s *stream) check(op string, result uintptr) error {
@@ -20,7 +20,7 @@ func (s *stream) check(op string, result uintptr) error {
 			return fmt.Errorf("%s: %s: %w", op, rule, kernel.ErrInvalid)
 		}
 	}
-	return s.owner.explain(check(op, result, s.device))
+	return s.owner.Explain(check(op, result, s.device))
 }
 
 // call calls an operation by its number.
@@ -105,7 +105,7 @@ func (s *stream) Launch(g kernel.Graph) error {
 
 func (s *stream) Close() error {
 	invoke(fnStreamDestroy, uintptr(s.p))
-	s.owner.close()
+	forget(s.owner)
 	s.p, s.owner = nil, nil
 	return nil
 }
