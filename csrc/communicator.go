@@ -93,7 +93,7 @@ func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool)
 }
 
 func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRows) error {
-	r := C.vb_sum_of_rows{n: C.int64_t(rows.N), cols: C.int64_t(rows.Cols), from: C.vb_half_layer(rows.From)}
+	r := C.vb_sum_of_rows{size: C.sizeof_vb_sum_of_rows, n: C.int64_t(rows.N), cols: C.int64_t(rows.Cols), from: C.vb_half_layer(rows.From)}
 	for i := range out {
 		r.add[i], r.norm[i], r.normed[i] = (*C.float)(rows.Add[i]), (*C.float)(rows.Norm[i]), (*C.float)(rows.Normed[i])
 	}
@@ -104,7 +104,7 @@ func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRow
 }
 
 func (c *communicator) LinearAllReduce(out, product []kernel.Ptr, sum *kernel.SumOfProducts) error {
-	p := C.vb_sum_of_products{n: C.int64_t(sum.N)}
+	p := C.vb_sum_of_products{size: C.sizeof_vb_sum_of_products, n: C.int64_t(sum.N)}
 	for i := range out {
 		p.add[i], p.x[i], p.bias[i] = (*C.float)(sum.Add[i]), (*C.float)(sum.X[i]), (*C.float)(sum.Bias[i])
 		p.w[i] = weight(sum.W[i])

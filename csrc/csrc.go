@@ -29,7 +29,7 @@ static vb_status go_alloc(void **memory, int64_t bytes, void *context) {
 }
 static void go_free(void *memory, void *context) { vbGoFree(memory, (uintptr_t)context); }
 static vb_status stream_create(vb_stream **stream, vb_device *device, uintptr_t owner) {
-    const vb_allocator allocator = {go_alloc, go_free, (void *)owner};
+    const vb_allocator allocator = {sizeof allocator, go_alloc, go_free, (void *)owner};
     return vb_stream_create_with(stream, device, owner ? &allocator : NULL);
 }
 */
@@ -90,7 +90,7 @@ func (b backend) Devices() ([]kernel.Info, error) {
 
 func (b backend) Open(index int, o kernel.Options) (kernel.Device, error) {
 	d := &device{backend: b}
-	options := C.vb_device_options{threads: C.int(o.Threads)}
+	options := C.vb_device_options{size: C.sizeof_vb_device_options, threads: C.int(o.Threads)}
 	if err := check("vb_device_open", C.vb_device_open(&d.p, b.kind, C.int(index), &options), nil); err != nil {
 		return nil, err
 	}

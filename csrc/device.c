@@ -51,10 +51,11 @@ vb_status vb_device_count(int *count, vb_device_kind kind) {
 vb_status vb_device_open(vb_device **device, vb_device_kind kind, int index, const vb_device_options *options) {
     CHECK(device);
     *device = NULL;
-    CHECK(index >= 0 && (!options || options->threads >= 0));
+    vb_device_options known = VB_ARGS(vb_device_options, .threads = 0);
+    CHECK(index >= 0 && (!options || take(&known, sizeof known, options)) && known.threads >= 0);
     const vb_backend *backend = NULL;
     vb_status s = find_backend(&backend, kind);
-    return s == VB_OK ? backend->device_open(device, index, options) : s;
+    return s == VB_OK ? backend->device_open(device, index, &known) : s;
 }
 
 void vb_device_close(vb_device *device) {
@@ -115,8 +116,11 @@ vb_status vb_stream_create(vb_stream **stream, vb_device *device) {
 vb_status vb_stream_create_with(vb_stream **stream, vb_device *device, const vb_allocator *allocator) {
     CHECK(stream);
     *stream = NULL;
-    CHECK(device && (!allocator || (allocator->alloc && allocator->free)));
-    return device->backend->stream_create_with(stream, device, allocator);
+    vb_allocator known;
+    CHECK(device);
+    if (!allocator) return device->backend->stream_create_with(stream, device, NULL);
+    CHECK(take(&known, sizeof known, allocator) && known.alloc && known.free);
+    return device->backend->stream_create_with(stream, device, &known);
 }
 
 void vb_stream_destroy(vb_stream *stream) {
@@ -257,38 +261,45 @@ vb_status vb_all_reduce(float *const *out, const float *const *in, const float *
 vb_status vb_all_reduce_rows(float *const *out, const float *const *in, vb_sum_of_rows *rows,
                              vb_communicator *communicator) {
     int64_t size;
-    CHECK(communicator && rows && rows->n >= 0 && rows->cols >= 0);
-    CHECK(!__builtin_mul_overflow(rows->n, rows->cols, &size) && size <= INT64_MAX / 8);
-    CHECK(rows->from == VB_AFTER_ATTENTION || rows->from == VB_AFTER_FEED_FORWARD);
-    rows->prepared = 0;
+    vb_sum_of_rows known;
+    CHECK(communicator && rows && take(&known, sizeof known, rows));
+    CHECK(rows->size >= offsetof(vb_sum_of_rows, prepared) + sizeof rows->prepared); /* it is written below */
+    CHECK(known.n >= 0 && known.cols >= 0);
+    CHECK(!__builtin_mul_overflow(known.n, known.cols, &size) && size <= INT64_MAX / 8);
+    CHECK(known.from == VB_AFTER_ATTENTION || known.from == VB_AFTER_FEED_FORWARD);
+    rows->prepared = known.prepared = 0;
     if (size == 0) return VB_OK;
     CHECK(out && in);
     for (int i = 0; i < communicator->ranks; i++)
-        CHECK(out[i] && in[i] && rows->add[i] && rows->norm[i] && rows->normed[i]);
-    return communicator->backend->all_reduce(out, in, rows->add, size, VB_ROUNDED_ROWS, communicator);
+        CHECK(out[i] && in[i] && known.add[i] && known.norm[i] && known.normed[i]);
+    const vb_status s = communicator->backend->all_reduce(out, in, known.add, size, VB_ROUNDED_ROWS, communicator);
+    rows->prepared = known.prepared;
+    return s;
 }
 
 vb_status vb_linear_all_reduce(float *const *out, float *const *product, const vb_sum_of_products *sum,
                                vb_communicator *communicator) {
     int64_t size;
-    CHECK(communicator && sum && sum->n >= 0 && sum->w[0].rows >= 0);
-    CHECK(!__builtin_mul_overflow(sum->n, sum->w[0].rows, &size) && size <= INT64_MAX / 8);
+    vb_sum_of_products known;
+    CHECK(communicator && sum && take(&known, sizeof known, sum) && known.n >= 0 && known.w[0].rows >= 0);
+    CHECK(!__builtin_mul_overflow(known.n, known.w[0].rows, &size) && size <= INT64_MAX / 8);
     if (size == 0) return VB_OK;
     CHECK(out && product);
     for (int i = 0; i < communicator->ranks; i++)
-        CHECK(out[i] && product[i] && sum->add[i] && sum->x[i] && sum->w[i].data && sum->w[i].rows == sum->w[0].rows);
+        CHECK(out[i] && product[i] && known.add[i] && known.x[i] && known.w[i].data &&
+              known.w[i].rows == known.w[0].rows);
     const vb_library *library = vb_cuda_library_in_use();
     const float *const *in = (const float *const *)product;
-    if (sum->n == 1 && library && communicator->backend == library->cuda) {
-        const vb_status s = library->cuda->all_reduce(out, in, sum->add, size, VB_SUM_OF_PRODUCTS, communicator);
+    if (known.n == 1 && library && communicator->backend == library->cuda) {
+        const vb_status s = library->cuda->all_reduce(out, in, known.add, size, VB_SUM_OF_PRODUCTS, communicator);
         if (s != VB_UNSUPPORTED) return s;
     }
     for (int i = 0; i < communicator->ranks; i++) {
         const vb_status s =
-            vb_linear(product[i], sum->x[i], &sum->w[i], sum->bias[i], sum->n, communicator->streams[i]);
+            vb_linear(product[i], known.x[i], &known.w[i], known.bias[i], known.n, communicator->streams[i]);
         if (s != VB_OK) return s;
     }
-    return communicator->backend->all_reduce(out, in, sum->add, size, 1, communicator);
+    return communicator->backend->all_reduce(out, in, known.add, size, 1, communicator);
 }
 
 vb_status vb_all_gather(float *const *out, const float *const *in, int64_t rows, const int64_t *cols,

@@ -13,7 +13,7 @@ import (
 
 func ptxKernel(p kernel.PTX) C.vb_ptx_kernel {
 	return C.vb_ptx_kernel{
-		kind: C.vb_ptx_kind(p.Kind), m: C.int64_t(p.M), n: C.int64_t(p.N), k: C.int64_t(p.K), rows: C.int64_t(p.Rows), dim: C.int64_t(p.Dim),
+		size: C.sizeof_vb_ptx_kernel, kind: C.vb_ptx_kind(p.Kind), m: C.int64_t(p.M), n: C.int64_t(p.N), k: C.int64_t(p.K), rows: C.int64_t(p.Rows), dim: C.int64_t(p.Dim),
 		seq: C.int64_t(p.Seq), heads: C.int64_t(p.Heads), tile: C.int(p.Tile), target: C.int(p.Target), epsilon: C.float(p.Epsilon),
 		rms: truth(p.RMS), plain: truth(p.Plain), causal: truth(p.Causal),
 	}

@@ -257,7 +257,7 @@ vb_status vb_jit_stream_create_with(vb_stream **stream, vb_device *device, const
     vb_jit_stream *s = calloc(1, sizeof *s);
     if (!s) return VB_OUT_OF_MEMORY;
     s->base.device = device;
-    s->memory = allocator ? *allocator : (vb_allocator){own_alloc, own_free, s};
+    s->memory = allocator ? *allocator : (vb_allocator){sizeof s->memory, own_alloc, own_free, s};
     vb_status status = DRIVER(d, alloc, &s->row_scales, VB_JIT_SCALED_ROWS * sizeof(float));
     if (status == VB_OK) status = DRIVER(d, stream_create, &s->handle, NON_BLOCKING);
     if (status != VB_OK) {

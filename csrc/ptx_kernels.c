@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "vibrant.h"
+#include "checks.h"
 
 /* c[m][n] = a[m][k] b[k][n], f32: a thread an output. */
 static const char gemm_naive[] = VB_PTX_SOURCE(
@@ -485,10 +485,18 @@ static const char *wrong(const vb_ptx_kernel *p) {
     return "kind: unknown";
 }
 
-const char *vb_ptx_invalid(const vb_ptx_kernel *p) { return p ? wrong(p) : "kernel: null"; }
+/* Copies a caller's parameters. Returns the mistake in them, NULL if there is none. */
+static const char *take_kernel(vb_ptx_kernel *p, const vb_ptx_kernel *kernel) {
+    if (!kernel) return "kernel: null";
+    return take(p, sizeof *p, kernel) ? wrong(p) : "kernel->size: not sizeof(vb_ptx_kernel)";
+}
 
-const char *vb_ptx_name(const vb_ptx_kernel *p) {
-    if (!p) return "";
+const char *vb_ptx_invalid(const vb_ptx_kernel *kernel) {
+    vb_ptx_kernel p;
+    return take_kernel(&p, kernel);
+}
+
+static const char *name_of(const vb_ptx_kernel *p) {
     switch (p->kind) {
     case VB_PTX_GEMM_NAIVE: return "gemm_naive";
     case VB_PTX_GEMM_TILED: return "gemm_tiled";
@@ -501,14 +509,21 @@ const char *vb_ptx_name(const vb_ptx_kernel *p) {
     return "";
 }
 
+const char *vb_ptx_name(const vb_ptx_kernel *kernel) {
+    vb_ptx_kernel p;
+    return take_kernel(&p, kernel) ? "" : name_of(&p);
+}
+
 static int64_t tiles(int64_t n, int64_t size) { return (n + size - 1) / size; }
 static int tile_of(const vb_ptx_kernel *p) { return p->tile ? p->tile : 16; }
 /* of a warp: 48 KiB of shared memory hold a block's */
 static int queries_of(const vb_ptx_kernel *p) { return p->dim > 192 ? 2 : 4; }
 static int target_of(const vb_ptx_kernel *p) { return p->target ? p->target : 70; }
 
-vb_status vb_ptx_launch(vb_ptx_launch_size *size, const vb_ptx_kernel *p) {
-    if (!size || vb_ptx_invalid(p)) return VB_INVALID_ARGUMENT;
+vb_status vb_ptx_launch(vb_ptx_launch_size *size, const vb_ptx_kernel *kernel) {
+    vb_ptx_kernel known;
+    const vb_ptx_kernel *p = &known;
+    if (!size || take_kernel(&known, kernel)) return VB_INVALID_ARGUMENT;
     int64_t x = 1, y = 1;
     int threads = ROW_THREADS, square = 16;
     switch (p->kind) {
@@ -526,10 +541,12 @@ vb_status vb_ptx_launch(vb_ptx_launch_size *size, const vb_ptx_kernel *p) {
     return VB_OK;
 }
 
-vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *p) {
+vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *kernel) {
+    vb_ptx_kernel known;
+    const vb_ptx_kernel *p = &known;
     if (!ptx) return VB_INVALID_ARGUMENT;
     *ptx = NULL;
-    if (vb_ptx_invalid(p)) return VB_INVALID_ARGUMENT;
+    if (take_kernel(&known, kernel)) return VB_INVALID_ARGUMENT;
     const int rounds = (int)(p->dim > 0 ? tiles(p->dim, ROW_THREADS * 4) : 1);
     const bool rows = p->kind == VB_PTX_SOFTMAX || p->kind == VB_PTX_LAYER_NORM;
     const bool in_registers = rounds <= MOST_ROUNDS, mma = target_of(p) >= 80;
@@ -560,7 +577,7 @@ vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *p) {
     case VB_PTX_QUANTIZED_GEMM: source = gemm_q4k; break;
     }
     char error[256]; /* of a text above: the tests compile each */
-    *ptx = vb_ptx_compile(source, vb_ptx_name(p), constants, target_of(p), error, sizeof error);
+    *ptx = vb_ptx_compile(source, name_of(p), constants, target_of(p), error, sizeof error);
     return *ptx ? VB_OK : VB_INTERNAL;
 }
 

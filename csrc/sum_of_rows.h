@@ -8,11 +8,14 @@
 extern "C" {
 #endif
 
-/* These stand for `rounded` in a device's all_reduce, whose `add` is then the first member of a struct.
+/* These stand for `rounded` in a device's all_reduce, whose `add` is then the member of a struct.
  * VB_ROUNDED_ROWS, of a vb_sum_of_rows: a device that prepares nothing need not know it.
  * VB_SUM_OF_PRODUCTS, of a vb_sum_of_products of one row, and in[r] is product[r]: for GPUs of this process alone,
  * which return VB_UNSUPPORTED where they have no such kernel. */
 enum { VB_ROUNDED_ROWS = 2, VB_SUM_OF_PRODUCTS = 3 };
+
+/* The struct of type whose member add is. */
+#define VB_STRUCT_OF_ADD(type, add) ((type *)((char *)(add) - offsetof(type, add)))
 
 #ifdef __cplusplus
 }

@@ -26,7 +26,7 @@
  *   - Any thread may call; one stream is used by one thread at a time. Handles may be destroyed in any order (a device
  *     lives until its last stream, event and graph is gone); destroying NULL is harmless.
  *   - On the CPU a call has finished when it returns; on CUDA it is asynchronous until vb_stream_synchronize.
- *   - A struct vb_..._args begins with its size, so that fields can be added to its end: a caller that was compiled
+ *   - A struct of arguments begins with its size, so that fields can be added to its end: a caller that was compiled
  *     with an older header passes less, and what it did not know is 0. VB_ARGS sets it, and every field that is not
  *     named to 0:
  *
@@ -147,6 +147,7 @@ typedef enum vb_device_kind {
 } vb_device_kind;
 
 typedef struct vb_device_options {
+    size_t size;
     int threads; /* CPU: worker threads, at most 1024; 0 = one a core that the process may use. CUDA: ignored. */
 } vb_device_options;
 
@@ -212,6 +213,7 @@ vb_status vb_stream_create(vb_stream **stream, vb_device *device);
  * demand within a call that needs it. `free` is for memory of `alloc`. Work enqueued before may still use the memory,
  * and so may graphs captured on the stream since it was allocated. */
 typedef struct vb_allocator {
+    size_t size;
     vb_status (*alloc)(void **memory, int64_t bytes, void *context);
     void (*free)(void *memory, void *context);
     void *context;
@@ -1198,6 +1200,7 @@ typedef enum vb_half_layer { VB_AFTER_ATTENTION, VB_AFTER_FEED_FORWARD } vb_half
 
 /* What a sum of rows is added to, and the norm with which the operation that follows on each rank reads the result. */
 typedef struct vb_sum_of_rows {
+    size_t size;
     const float *add[VB_MAX_RANKS];  /* [n][cols] */
     const float *norm[VB_MAX_RANKS]; /* [cols] */
     float *normed[VB_MAX_RANKS];     /* [n][cols], the memory that both operations have as `normed` */
@@ -1214,6 +1217,7 @@ vb_status vb_all_reduce_rows(float *const *out, const float *const *in, vb_sum_o
 
 /* What the last product of a half of a layer multiplies on each rank, and what the sum is added to. */
 typedef struct vb_sum_of_products {
+    size_t size;
     const float *add[VB_MAX_RANKS];  /* [n][w->rows] */
     const float *x[VB_MAX_RANKS];    /* [n][w->cols] */
     const float *bias[VB_MAX_RANKS]; /* [w->rows], or NULL for none */
@@ -1245,6 +1249,7 @@ typedef enum vb_ptx_kind {
 
 /* A kernel for these sizes; pointers are u64, sizes u32. All zero but for kind and sizes are the usual choices. */
 typedef struct vb_ptx_kernel {
+    size_t size;
     vb_ptx_kind kind;
     int64_t m, n, k;          /* of products; for Q4_K, k is a multiple of 256 */
     int64_t rows, dim;        /* softmax, norms: rows of dim elements; attention: dim elements a head, at most 256 */

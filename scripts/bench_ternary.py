@@ -77,7 +77,7 @@ int main(int argc, char **argv) {
     const int threads = atoi(argv[1]), rounds = atoi(argv[2]);
     vb_device *d;
     vb_stream *st;
-    OK(vb_device_open(&d, VB_CPU, 0, &(vb_device_options){.threads = threads}));
+    OK(vb_device_open(&d, VB_CPU, 0, &VB_ARGS(vb_device_options, .threads = threads)));
     OK(vb_stream_create(&st, d));
     vb_device_info info;
     OK(vb_device_get_info(&info, d));

@@ -72,8 +72,8 @@ class TMAC(Arguments):  # vb_tmac_matmul_args
 
 def cpu_times(library, n, k, threads, rounds=9):
     """Microseconds of table look-up on the CPU: weights lie in 512 MB, behind its caches."""
-    device, stream, options = pointer(), pointer(), ctypes.c_int(threads)  # vb_device_options
-    library.call("vb_device_open", ctypes.byref(device), VB_CPU, 0, ctypes.byref(options))
+    device, stream, options = pointer(), pointer(), (ctypes.c_int64 * 2)(16, threads)  # vb_device_options
+    library.call("vb_device_open", ctypes.byref(device), VB_CPU, 0, options)
     library.call("vb_stream_create", ctypes.byref(stream), device)
     size = n * k // 4
     weights = torch.randint(0, 255, (max(2, (512 << 20) // size), size), dtype=torch.uint8)

@@ -376,7 +376,7 @@ vb_status vb_cuda_stream_create_with(vb_stream **out, vb_device *device, const v
     Stream *s = new (std::nothrow) Stream();
     if (!s) return VB_OUT_OF_MEMORY;
     s->device = device;
-    s->memory = allocator ? *allocator : vb_allocator{own_alloc, own_free, s};
+    s->memory = allocator ? *allocator : vb_allocator{sizeof s->memory, own_alloc, own_free, s};
     void *zeros = nullptr;
     vb_status status = VB_CUDA(cudaStreamCreateWithFlags(&s->handle, cudaStreamNonBlocking), device);
     if (status == VB_OK) status = s->memory.alloc(&zeros, zero_bytes, s->memory.context);

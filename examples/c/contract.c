@@ -38,9 +38,25 @@ static void test_devices(void) {
     EXPECT(vb_device_open(&device, VB_CPU, 1, NULL) == VB_NO_DEVICE && !device);
     EXPECT(vb_device_open(&device, VB_CPU, -1, NULL) == VB_INVALID_ARGUMENT && !device);
     EXPECT(vb_device_open(NULL, VB_CPU, 0, NULL) == VB_INVALID_ARGUMENT);
-    EXPECT(vb_device_open(&device, VB_CPU, 0, &(vb_device_options){-1}) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_device_open(&device, VB_CPU, 0, &VB_ARGS(vb_device_options, .threads = -1)) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_device_open(&device, VB_CPU, 0, &(vb_device_options){.threads = 1}) == VB_INVALID_ARGUMENT && !device);
     vb_status cuda = vb_device_open(&device, VB_CUDA, 1000, NULL);
     EXPECT((cuda == VB_NOT_COMPILED || cuda == VB_NO_DEVICE) && !device);
+}
+
+static void test_ptx(void) {
+    vb_ptx_kernel kernel = VB_ARGS(vb_ptx_kernel, .kind = VB_PTX_SOFTMAX, .rows = 2, .dim = 3, .causal = 1);
+    vb_ptx_launch_size launch;
+    char *ptx;
+    kernel.size = offsetof(vb_ptx_kernel, causal); /* an older caller's */
+    EXPECT(!vb_ptx_invalid(&kernel) && strcmp(vb_ptx_name(&kernel), "softmax_warp_shuffle") == 0);
+    EXPECT(vb_ptx_launch(&launch, &kernel) == VB_OK && launch.grid_x == 2);
+    EXPECT(vb_ptx_emit(&ptx, &kernel) == VB_OK);
+    vb_ptx_free(ptx);
+    kernel.size = 0;
+    EXPECT(strcmp(vb_ptx_invalid(&kernel), "kernel->size: not sizeof(vb_ptx_kernel)") == 0);
+    EXPECT(strcmp(vb_ptx_name(&kernel), "") == 0 && vb_ptx_launch(&launch, &kernel) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_ptx_emit(&ptx, &kernel) == VB_INVALID_ARGUMENT && !ptx);
 }
 
 static void test_communicators(vb_device *device) {
@@ -69,6 +85,23 @@ static void test_communicators(vb_device *device) {
     EXPECT(vb_send(b, a, 2, 0, 1, c) == VB_OK && b[0] == 100 && b[1] == 200 && b[2] == 333);
     EXPECT(vb_send(b, NULL, 2, 0, 1, c) == VB_INVALID_ARGUMENT && vb_send(b, a, 2, 0, 2, c) == VB_INVALID_ARGUMENT);
     EXPECT(vb_send(b, a, -1, 0, 1, c) == VB_INVALID_ARGUMENT && vb_send(NULL, NULL, 0, 0, 1, c) == VB_OK);
+    for (int i = 0; i < 3; i++) a[i] = 1, b[i] = 10, more[i] = 100 * (i + 1);
+    vb_sum_of_rows rows = VB_ARGS(vb_sum_of_rows, .add = {more, more}, .norm = {more, more},
+                                  .normed = {joined[0], joined[1]}, .n = 1, .cols = 3, .prepared = 1);
+    EXPECT(vb_all_reduce_rows(both, (const float *const *)both, &rows, c) == VB_OK);
+    EXPECT(a[0] == 111 && b[2] == 311 && rows.prepared == 0);
+    rows.size = offsetof(vb_sum_of_rows, prepared); /* what it says has nowhere to go */
+    EXPECT(vb_all_reduce_rows(both, (const float *const *)both, &rows, c) == VB_INVALID_ARGUMENT);
+    rows.size = 0;
+    EXPECT(vb_all_reduce_rows(both, (const float *const *)both, &rows, c) == VB_INVALID_ARGUMENT);
+    const float two = 2;
+    const vb_weight w = {.data = &two, .type = VB_F32, .rows = 1, .cols = 1};
+    vb_sum_of_products sum =
+        VB_ARGS(vb_sum_of_products, .add = {more, more}, .x = {more, more + 1}, .w = {w, w}, .n = 1);
+    EXPECT(vb_linear_all_reduce(both, (float *[]){joined[0], joined[1]}, &sum, c) == VB_OK);
+    EXPECT(a[0] == 700 && b[0] == 700);
+    sum.size = sizeof sum + 1;
+    EXPECT(vb_linear_all_reduce(both, (float *[]){joined[0], joined[1]}, &sum, c) == VB_INVALID_ARGUMENT);
     vb_communicator_destroy(c);
     vb_communicator_destroy(NULL);
     vb_stream_destroy(streams[0]);
@@ -187,7 +220,8 @@ int main(void) {
     vb_stream *stream;
     test_names();
     test_devices();
-    if (vb_device_open(&device, VB_CPU, 0, &(vb_device_options){3}) != VB_OK ||
+    test_ptx();
+    if (vb_device_open(&device, VB_CPU, 0, &VB_ARGS(vb_device_options, .threads = 3)) != VB_OK ||
         vb_stream_create(&stream, device) != VB_OK)
         return 1;
     test_communicators(device);

@@ -401,6 +401,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
         problem *p = &problems[i];
         vb_ptx_kernel *k = &p->kernel;
+        k->size = sizeof *k;
         if (k->target == 0) k->target = gpu && major >= 8 ? 80 : 75;
         char *ptx;
         if (vb_ptx_emit(&ptx, k) != VB_OK) {

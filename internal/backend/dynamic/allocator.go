@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 
@@ -21,7 +22,7 @@ var (
 )
 
 // allocator is vb_allocator.
-type allocator struct{ alloc, free, context uintptr }
+type allocator struct{ size, alloc, free, context uintptr }
 
 func newOwner(memory kernel.Allocator) *kernel.Owner {
 	o := &kernel.Owner{Memory: memory, Handle: owned.Add(1)}
@@ -34,7 +35,7 @@ func allocatorOf(o *kernel.Owner) *allocator {
 		return nil
 	}
 	alloc, free := allocations()
-	return &allocator{alloc, free, o.Handle}
+	return &allocator{unsafe.Sizeof(allocator{}), alloc, free, o.Handle}
 }
 
 func forget(o *kernel.Owner) {

@@ -68,6 +68,7 @@ func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool)
 
 // sumOfRows is vb_sum_of_rows.
 type sumOfRows struct {
+	size              uintptr
 	add, norm, normed addresses
 	n, cols           int64
 	from, prepared    int32
@@ -75,7 +76,7 @@ type sumOfRows struct {
 
 func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRows) error {
 	o, i := addressesOf(out), addressesOf(in)
-	r := &sumOfRows{*addressesOf(rows.Add), *addressesOf(rows.Norm), *addressesOf(rows.Normed), int64(rows.N), int64(rows.Cols), int32(rows.From), 0}
+	r := &sumOfRows{unsafe.Sizeof(sumOfRows{}), *addressesOf(rows.Add), *addressesOf(rows.Norm), *addressesOf(rows.Normed), int64(rows.N), int64(rows.Cols), int32(rows.From), 0}
 	err := c.check("all reduce rows", invoke(fnAllReduceRows, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(r)), uintptr(c.p)))
 	rows.Prepared = r.prepared != 0
 	return err
@@ -83,6 +84,7 @@ func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRow
 
 // sumOfProducts is vb_sum_of_products.
 type sumOfProducts struct {
+	size         uintptr
 	add, x, bias addresses
 	w            [kernel.MaxRanks]cWeight
 	n            int64
@@ -90,7 +92,7 @@ type sumOfProducts struct {
 
 func (c *communicator) LinearAllReduce(out, product []kernel.Ptr, sum *kernel.SumOfProducts) error {
 	o, p := addressesOf(out), addressesOf(product)
-	s := &sumOfProducts{add: *addressesOf(sum.Add), x: *addressesOf(sum.X), bias: *addressesOf(sum.Bias), n: int64(sum.N)}
+	s := &sumOfProducts{size: unsafe.Sizeof(sumOfProducts{}), add: *addressesOf(sum.Add), x: *addressesOf(sum.X), bias: *addressesOf(sum.Bias), n: int64(sum.N)}
 	for i, w := range sum.W {
 		s.w[i] = asWeight(w)
 	}

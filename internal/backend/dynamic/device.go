@@ -87,12 +87,18 @@ type deviceInfo struct {
 	features            [64]byte
 }
 
+// deviceOptions is vb_device_options.
+type deviceOptions struct {
+	size    uintptr
+	threads int32
+}
+
 func (b backend) Open(index int, o kernel.Options) (kernel.Device, error) {
 	if found().path == "" {
 		return nil, check("vb_device_open", statusNotCompiled, nil)
 	}
 	d := &device{backend: b}
-	options := struct{ threads int32 }{int32(o.Threads)}
+	options := deviceOptions{unsafe.Sizeof(deviceOptions{}), int32(o.Threads)}
 	opened := invoke(fnDeviceOpen, uintptr(unsafe.Pointer(&d.p)), b.kind, uintptr(index), uintptr(unsafe.Pointer(&options)))
 	if err := check("vb_device_open", opened, nil); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 2674325376939983151
+	abi     = 922023647944676085
 )
 
 type cMapArgs struct {

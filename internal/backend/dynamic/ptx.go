@@ -11,6 +11,7 @@ import (
 
 // ptxKernel is vb_ptx_kernel.
 type ptxKernel struct {
+	size                           uintptr
 	kind                           int32
 	m, n, k, rows, dim, seq, heads int64
 	tile, target                   int32
@@ -24,7 +25,7 @@ func EmitPTX(p kernel.PTX) (source, entry string, launch kernel.PTXLaunch, err e
 		return "", "", launch, fmt.Errorf("the emitter of PTX is part of the C library: %w: %s", kernel.ErrNotCompiled, Library())
 	}
 	k := &ptxKernel{
-		kind: int32(p.Kind), m: int64(p.M), n: int64(p.N), k: int64(p.K), rows: int64(p.Rows), dim: int64(p.Dim), seq: int64(p.Seq),
+		size: unsafe.Sizeof(ptxKernel{}), kind: int32(p.Kind), m: int64(p.M), n: int64(p.N), k: int64(p.K), rows: int64(p.Rows), dim: int64(p.Dim), seq: int64(p.Seq),
 		heads: int64(p.Heads), tile: int32(p.Tile), target: int32(p.Target), epsilon: p.Epsilon,
 		rms: truth(p.RMS), plain: truth(p.Plain), causal: truth(p.Causal),
 	}
