@@ -141,10 +141,11 @@ test-go: need-go
 	CGO_ENABLED=0 $(GO) vet ./...
 	CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m $(LONGEST_TESTS) ./...
 
-# Programs without cgo that find libvibrant.so. The race detector needs cgo: it watches the package that calls the library.
+# Programs without cgo that find libvibrant.so. What differs from test-cgo are the calls, of which short tests make each one; the kernels
+# behind them are the same objects' code. The race detector needs cgo: it watches the package that calls the library.
 test-library: need-go need-cc
 	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) build/lib/libvibrant.so
-	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m -skip '/^(go|fake)$$' \
+	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=0 $(GO) test -short -vet=off -timeout 30m -skip '/^(go|fake)$$' \
 	  ./tensor/... ./internal/language/engine/... ./internal/backend/dynamic ./gpu/...
 	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -race ./internal/backend/dynamic
 	$(GO) test -vet=off -timeout 30m -count 1 -skip '/^(pure_Go|cgo)' ./internal/check/downstream

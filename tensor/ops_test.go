@@ -44,19 +44,20 @@ func eachBackend(t *testing.T, f func(t *testing.T, b kernel.Backend, d *gpu.Dev
 // TestOps holds every operation to its row in the table on every backend, as TestOps/cuda/RMSNorm/odd_columns_3x127_F32.
 // No op may leave its device. Under the race detector the kernels of the CPUs are left out, which are slow there and share
 // nothing with what it looks for, and so are long cases. The fake GPU, which computes by the kernels of the backend go, has none either:
-// what it adds, who may touch which memory and when, does not depend on how much there is.
+// what it adds, who may touch which memory and when, does not depend on how much there is. Short tests leave out long cases, and the
+// instructions below those of this processor.
 func TestOps(t *testing.T) {
 	strictly(t)
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
 		devices := []*gpu.Device{d}
-		if b.Name() == "c" {
+		if b.Name() == "c" && !testing.Short() {
 			devices = append(devices, withFewerInstructions(t, b, d)...)
 		}
 		t.Parallel() // with the other backends: references are made by one thread
 		if raceDetector && (b.Name() == "go" || b.Name() == "c") {
 			t.Skip("left out under the race detector")
 		}
-		short := raceDetector || b.Name() == "fake" || d.Info().Name == "interpreter of PTX" // csrc/testdata/libcuda.c
+		short := testing.Short() || raceDetector || b.Name() == "fake" || d.Info().Name == "interpreter of PTX" // csrc/testdata/libcuda.c
 		for _, op := range optable.Table() {
 			t.Run(op.Name, func(t *testing.T) {
 				for i, c := range op.Cases {
