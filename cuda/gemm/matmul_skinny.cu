@@ -14,6 +14,7 @@
 //   moves    `many` once, the few once a block; 2 m n k FLOPs
 //   bound    memory; many small matrices: latency
 
+#include "arch/sm90.cuh"
 #include "arch/streaming.cuh"
 #include "arch/unaligned.cuh"
 #include "gemm/matmul.cuh"
@@ -261,10 +262,14 @@ __global__ void __launch_bounds__(threads, MATMUL_SKINNY_DOT_BLOCKS(HELD))
 }
 
 // A lane has W neighbouring rows of `many`, PIECES times; groups of `lanes` share k where rows are few.
+// Code for Hopper, whose chooser takes other kernels for 16 bits, leaves these out.
 template <class T, int R, int W, int PIECES>
 __global__ void __launch_bounds__(threads, 2)
     matmul_skinny_across_kernel(MatMulProblem<T> p, KParts parts, int64_t k_each, int lanes, bool a_transposed,
                                 bool b_transposed) {
+#ifdef VB_SM90A
+    if (sizeof(T) == 2) return;
+#endif
     constexpr int chunk = MATMUL_SKINNY_FLOATS / R, own = W * PIECES, at_once = R * own > 32 ? 4 : 8;
     __shared__ __align__(16) float few[chunk][R];
     __shared__ float of_warps[warps][32 * own];
