@@ -39,6 +39,26 @@ static void sums_plain(sums_row *sums, const uint8_t *w, int64_t stride, int64_t
 }
 
 #if VB_X86
+/* Where R rows of codes are read from byte b on: the last bytes of a row lie in `last`, which is 0 behind them. */
+VB_TARGET_AVX2 VB_INLINE void find_codes(const uint8_t *at[4], uint8_t last[4][VECTOR], const uint8_t *w,
+                                         int64_t stride, int64_t bytes, int64_t b, const int R) {
+    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+        at[r] = w + r * stride + b;
+        if (bytes - b < VECTOR) at[r] = memcpy(last[r], at[r], (size_t)(bytes - b));
+        _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T0);
+    }
+}
+
+/* R rows of codes from byte b on, 0 behind the end of a row. */
+VB_TARGET_AVX512 VB_INLINE void load_codes(__m512i codes[4], const uint8_t *w, int64_t stride, int64_t bytes, int64_t b,
+                                           const int R) {
+    const __mmask64 live = bytes - b >= VECTOR ? ~0ull : (1ull << (bytes - b)) - 1;
+    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+        codes[r] = _mm512_maskz_loadu_epi8(live, w + r * stride + b);
+    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+        _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T0);
+}
+
 /* The sums of four vectors' elements. */
 VB_TARGET_AVX2 VB_INLINE __m128i reduce_avx2(__m256i a, __m256i b, __m256i c, __m256i d) {
     const __m256i s = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
@@ -64,11 +84,7 @@ VB_TARGET_AVX2 VB_INLINE void tile_avx2(sums_row *sums, const uint8_t *w, int64_
     int together = 0;
     for (int64_t b = 0; b < bytes; b += VECTOR) {
         const uint8_t *at[4];
-        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
-            at[r] = w + r * stride + b;
-            if (bytes - b < VECTOR) at[r] = memcpy(last[r], at[r], (size_t)(bytes - b));
-            _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T0);
-        }
+        find_codes(at, last, w, stride, bytes, b, R);
         _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++) {
             __m256i codes[4];
             _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
@@ -116,11 +132,7 @@ VB_TARGET_AVX2 VB_INLINE void products_avx2(float (*sums)[VB_CODES_TILE], const 
     uint8_t last[4][VECTOR] = {{0}};
     for (int64_t b = 0; b < bytes; b += VECTOR) {
         const uint8_t *at[4];
-        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
-            at[r] = w + r * stride + b;
-            if (bytes - b < VECTOR) at[r] = memcpy(last[r], at[r], (size_t)(bytes - b));
-            _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T0);
-        }
+        find_codes(at, last, w, stride, bytes, b, R);
         _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++) {
             __m256i codes[4], runs[8];
             _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
@@ -171,12 +183,8 @@ VB_TARGET_AVX512 VB_INLINE void products_avx512(float (*sums)[VB_CODES_TILE], co
     __m512i sum[8];
     _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) sum[i] = _mm512_setzero_si512();
     for (int64_t b = 0; b < bytes; b += VECTOR) {
-        const __mmask64 live = bytes - b >= VECTOR ? ~0ull : (1ull << (bytes - b)) - 1;
         __m512i codes[4], runs[8];
-        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
-            codes[r] = _mm512_maskz_loadu_epi8(live, w + r * stride + b);
-            _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T0);
-        }
+        load_codes(codes, w, stride, bytes, b, R);
         _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
             __m512i q[4];
             _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
@@ -268,12 +276,8 @@ VB_TARGET_AVX512 VB_INLINE void tile_avx512(sums_row *sums, const uint8_t *w, in
     __m512i sum[16];
     _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++) sum[i] = _mm512_setzero_si512();
     for (int64_t b = 0; b < bytes; b += VECTOR) {
-        const __mmask64 live = bytes - b >= VECTOR ? ~0ull : (1ull << (bytes - b)) - 1;
         __m512i codes[4];
-        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-            codes[r] = _mm512_maskz_loadu_epi8(live, w + r * stride + b);
-        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-            _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T0);
+        load_codes(codes, w, stride, bytes, b, R);
         _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
             __m512i q[4];
             _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
