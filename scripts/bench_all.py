@@ -80,7 +80,8 @@ STEPS = [
     ("dispatch", 1, script("bench_dispatch.py", TESTS + " --out {out}/dispatch.jsonl"), ""),
     ("portable", 4, "VIBRANT_CUDA_CAPABILITY=86 " + script("bench_shapes.py", "--seed {seed} --portable --library {library86} --out {out}/portable.jsonl"), "library86"),
     ("portable", 1, "VIBRANT_LIBRARY={library86} VIBRANT_CUDA_CAPABILITY=86 " + script("bench_models.py", "--device cuda --suite portable -p 512 --vibrant {vibrant} --out {out} " + models(*QWEN[2:])), "library86"),
-    ("ptx", 1, "VIBRANT_CUDA=ptx " + script("bench_models.py", "--device cuda --suite ptx -p 512 --vibrant {vibrant} --out {out} " + models(QWEN[0], QWEN[2])), ""),
+    ("ptx", 1, script("bench_models.py", "--device cuda --suite ptx --ptx -p 512 --vibrant {vibrant} --out {out} " + models(QWEN[0], QWEN[2])), ""),
+    ("ptx", 1, script("bench_ptx.py", "--seed {seed} --library {library} --save {out}"), ""),
 ]
 
 

@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Measure the kernels in PTX that memory bounds beside a copy of as many bytes, and products beside cuBLAS, on one NVIDIA GPU.
+
+    bench_ptx.py [--draws 60] [--seed 7] [--only TEXT ...] [--library FILE] [--save docs/benchmarks]
+
+Softmax, norms, GELU and SiLU at fixed shapes, then at --draws random ones: rows of 1 to 64 Ki columns, log-uniform, 16 to 64 Mi
+elements. Calls the vb_* functions of a library with VIBRANT_CUDA=ptx. Both sides are graphs whose arrays rotate over more than the
+L2 holds, replayed in turn; figures are medians. Prints a row a case, the percent of a copy's speed and whether values agree
+with float64, and replaces the measured cases in ptx.jsonl below --save. Exit status 1 where a value is wrong, or where a fixed
+shape is below 85 percent of a copy, or products of F16 below 200 TFLOP/s. Needs PyTorch with CUDA.
+"""
+import argparse
+import ctypes
+import json
+import math
+import os
+import pathlib
+import shlex
+import sys
+
+import torch
+import torch.nn.functional as F
+
+os.environ["VIBRANT_CUDA"] = "ptx"  # before the library opens a device
+from bench_dense import BF16, F16, F32, NAME, TORCH, Library, alternate, torch_graph
+from bench_shapes import Case, Draw, Pool, describe, wrong
+
+ROWS = ("softmax", "layer_norm", "rms_norm")
+ELEMENTS = {"gelu": F.gelu, "silu": F.silu}
+FIXED = [(op, (t, (64 << 20) // cols, cols)) for op in ROWS for t in (F32, F16, BF16) for cols in (8, 64, 768, 2048, 4096, 8192)]
+FIXED += [(op, (t, 1, 64 << 20)) for op in ELEMENTS for t in (F32, F16, BF16)]
+PRODUCTS = [("matmul", (t, 1, n, n, n, "nn", (n, n, n))) for t in (F16, BF16) for n in (4096, 8192)]
+COPY, RATE = 85, 200  # the least percent and TFLOP/s
+
+
+def draws(seed, count):
+    draw = Draw(seed, 1 << 16)
+    for _ in range(count):
+        op, type = draw.random.choice(ROWS + tuple(ELEMENTS)), draw.type()
+        elements = draw.random.randint(16 << 20, 64 << 20)
+        cols = draw.size() if op in ROWS else elements
+        yield op, (type, elements // cols, cols)
+
+
+class Elements:
+    """GELU and SiLU, as bench_shapes.Case has the row operations."""
+
+    def __init__(self, library, pool, op, sizes, copies):
+        type, _, n = sizes
+        self.outs = [torch.empty(n, device="cuda", dtype=TORCH[type]) for _ in range(copies)]
+        ins = [pool.take(type, n) for _ in range(copies)]
+        t = ctypes.c_int(type)
+        self.ours = [lambda out=out, x=x: library.op(op, out, x, t, n) for out, x in zip(self.outs, ins)]
+        self.result = self.outs[0]
+
+        def exact():
+            some = torch.randint(n, (1 << 16,), device="cuda")
+            values = ELEMENTS[op](ins[0][some].double())
+            return self.outs[0][some], values, values.abs()
+
+        self.exact = exact
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    root = pathlib.Path(__file__).resolve().parent.parent
+    parser.add_argument("--draws", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=7, help="of the draws and of the values")
+    parser.add_argument("--only", nargs="*", default=[], metavar="TEXT", help="cases whose name holds one of these texts")
+    parser.add_argument("--library", type=pathlib.Path, default=root / "build/lib/libvibrant.so", help="or libvibrant_cuda.so")
+    parser.add_argument("--replays", type=int, default=7)
+    parser.add_argument("--save", type=pathlib.Path, help="folder of the suites")
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("bench_ptx: PyTorch finds no CUDA device here")
+    if not options.library.exists():
+        sys.exit(f"bench_ptx: {options.library} is missing: make lib makes it")
+    torch.manual_seed(options.seed)
+    library, pool = Library(options.library), Pool(2 << 30, options.seed)
+    properties = torch.cuda.get_device_properties(0)
+    device = f"{properties.name}, {properties.multi_processor_count} SMs"
+    command = shlex.join(["scripts/bench_ptx.py", "--draws", str(options.draws), "--seed", str(options.seed)])
+    lines, missed = [], []
+    cases = [(*case, True) for case in FIXED + PRODUCTS] + [(*case, False) for case in draws(options.seed, options.draws)]
+    print(f"{'case':42} {'us':>9} {'peer us':>9}   % of a copy")
+    for op, sizes, fixed in cases:
+        name = describe(op, sizes)
+        if options.only and not any(text in name for text in options.only):
+            continue
+        product, type = op == "matmul", sizes[0]
+        nbytes = 2 * TORCH[type].itemsize * sizes[1] * sizes[2]
+        copies = 2 if product else max(2, math.ceil(4 * properties.L2_cache_size / nbytes))
+        case = (Elements if op in ELEMENTS else Case)(library, pool, op, sizes, copies)
+        if product:
+            peers = case.peer
+        else:
+            source = [pool.take(type, sizes[1] * sizes[2]) for _ in range(copies)]
+            target = [torch.empty_like(x) for x in source]
+            peers = [lambda y=y, x=x: y.copy_(x) for y, x in zip(target, source)]
+        replay = library.graph(case.ours)
+        excess = wrong(type, *case.exact(), op)
+        ours, peer = alternate([replay, torch_graph(peers)], options.replays)
+        library.release()
+        note = ""
+        if product:
+            rate = 2 * sizes[2] * sizes[3] * sizes[4] / ours / 1e6
+            note, slow = f"{rate:.0f} TFLOP/s, {peer / ours:.2f} of cuBLAS", rate < RATE
+        else:
+            note, slow = f"{100 * peer / ours:.1f}", 100 * peer < COPY * ours
+        if slow:
+            note += ", below the gate" if fixed else ", below"
+        if excess:
+            note += f", WRONG: {excess:.3g} times the tolerance"
+        if excess or slow and fixed:
+            missed.append(name)
+        print(f"{name:42} {ours:9.2f} {peer:9.2f}   {note}", flush=True)
+        lines.append({"suite": "ptx", "case": name, "ours": round(ours, 2), "peer": round(peer, 2), "unit": "us",
+                      "ratio": round(peer / ours, 3), "roofline": None if product else round(100 * peer / ours, 1), "error": excess, "device": device,
+                      "command": command + f", peer: {'cuBLAS' if product else 'a copy'}"} | ({} if fixed else {"seed": options.seed}))
+    print(f"{len(lines)} cases, {len(missed)} missed: {', '.join(missed)}" if missed else f"{len(lines)} cases, all within the gates")
+    if options.save:
+        file = options.save / "ptx.jsonl"
+        options.save.mkdir(parents=True, exist_ok=True)
+        fresh = {(l["case"], l["device"]) for l in lines}
+        kept = [json.loads(l) for l in file.read_text().splitlines()] if file.exists() else []
+        file.write_text("".join(json.dumps(l) + "\n" for l in [l for l in kept if (l["case"], l["device"]) not in fresh] + lines))
+    sys.exit(bool(missed))
+
+
+if __name__ == "__main__":
+    main()
