@@ -39,7 +39,7 @@ var kinds = [][]string{
 	GemmTensorCore: {"gemm-tensor-core", "gemm_tensor_core", "gemm_wmma_fp16"},
 	Softmax:        {"softmax", "softmax_warp_shuffle", "softmax_warp"},
 	LayerNorm:      {"layer-norm", "layernorm_warp_shuffle", "layernorm"},
-	Attention:      {"attention", "flash_attention"},
+	Attention:      {"attention", "flash_attention", "flash_attention_tensor_core"},
 	QuantizedGemm:  {"quantized-gemm", "q4k_gemm_fused", "q4k_gemm_ggml"},
 }
 
@@ -59,21 +59,59 @@ func Kinds() []Kind {
 	return all
 }
 
+// replaced names kernels of older systems that are no kind here, and what computes the same: a function of package tensor and
+// one of vibrant.h. docs/ptx.md lists them.
+var replaced = map[string]string{
+	"gemv_warp_reduce":       "tensor.Linear (vb_linear)",
+	"gemv_coalesced":         "tensor.Linear (vb_linear)",
+	"q4k_gemv_warp_reduce":   "tensor.Linear (vb_linear)",
+	"q5k_gemv_warp_reduce":   "tensor.Linear (vb_linear)",
+	"q6k_gemv_warp_reduce":   "tensor.Linear (vb_linear)",
+	"q8_0_gemv_warp_reduce":  "tensor.Linear (vb_linear)",
+	"q5_0_gemv_warp_reduce":  "tensor.Linear (vb_linear)",
+	"q4_0_gemv_warp_reduce":  "tensor.Linear (vb_linear)",
+	"q4_1_gemv_warp_reduce":  "tensor.Linear (vb_linear)",
+	"q5k_gemm_ggml":          "tensor.Linear (vb_linear)",
+	"q6k_gemm_ggml":          "tensor.Linear (vb_linear)",
+	"incremental_attention":  "tensor.Attention (vb_attention)",
+	"fused_residual_rmsnorm": "tensor.AddRMSNorm (vb_add_rms_norm)",
+	"rope":                   "tensor.RoPE (vb_rope)",
+	"rope_neox":              "tensor.RoPE (vb_rope)",
+	"silu":                   "tensor.SiLU (vb_silu)",
+	"gelu":                   "tensor.GELU (vb_gelu)",
+	"elementwise_mul":        "tensor.Mul (vb_mul)",
+	"fused_swiglu":           "tensor.SwiGLU (vb_swiglu)",
+	"residual_add":           "tensor.Add (vb_add)",
+	"bias_activation":        "tensor.Fuse (vb_map)",
+	"kv_cache_scatter":       "tensor.KVWrite (vb_kv_write)",
+	"q8_quantize":            "tensor.Quantize (vb_convert)",
+	"q8_dequant":             "tensor.Convert (vb_convert)",
+	"q4k_dequant_to_f32":     "tensor.Convert (vb_convert)",
+	"q6k_dequant_to_f32":     "tensor.Convert (vb_convert)",
+	"argmax_block_reduce":    "tensor.Argmax (vb_argmax)",
+	"argmax_final_reduce":    "tensor.Argmax (vb_argmax)",
+}
+
 // Lookup finds a kernel by a name: that of a kind ("softmax") or of an entry, also as older systems spell it ("softmax_warp",
-// "flash_attention_causal", "rmsnorm"). The result lacks its sizes.
+// "flash_attention_causal", "rmsnorm"), with "-" or "_". The result lacks its sizes. Of an older system's kernel that is no
+// kind, the error names the function that computes the same.
 func Lookup(name string) (Kernel, error) {
-	switch strings.ReplaceAll(name, "-", "_") {
+	spelled := strings.ReplaceAll(name, "-", "_")
+	switch spelled {
 	case "rmsnorm", "rms_norm":
 		return Kernel{Kind: LayerNorm, RMS: true}, nil
-	case "flash_attention_causal", "attention_causal":
+	case "flash_attention_causal", "attention_causal", "flash_attention_tensor_core_causal":
 		return Kernel{Kind: Attention, Causal: true}, nil
 	}
 	for kind, names := range kinds {
 		for _, n := range names {
-			if name == n {
+			if spelled == strings.ReplaceAll(n, "-", "_") {
 				return Kernel{Kind: Kind(kind)}, nil
 			}
 		}
+	}
+	if function, ok := replaced[spelled]; ok {
+		return Kernel{}, fmt.Errorf("ptx: %q is no kernel that stands alone: %s computes it", name, function)
 	}
 	return Kernel{}, fmt.Errorf("ptx: unknown kernel %q: want one of %s", name, strings.Join(Names(), ", "))
 }

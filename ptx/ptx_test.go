@@ -135,15 +135,72 @@ func TestBadParametersAreNamed(t *testing.T) {
 	}
 }
 
+// olderEntries are the entries of an older system's kernels, and the name of ours that takes the same parameters, "" for none.
+var olderEntries = map[string]string{
+	"gemm_naive": "gemm_naive", "gemm_tiled": "gemm_tiled", "gemm_tensor_core": "gemm_tensor_core", "gemm_wmma_fp16": "gemm_tensor_core",
+	"q4k_gemm_fused": "q4k_gemm_fused", "q4k_gemm_ggml": "q4k_gemm_fused", "q5k_gemm_ggml": "", "q6k_gemm_ggml": "",
+	"gemv_warp_reduce": "", "gemv_coalesced": "", "q4k_gemv_warp_reduce": "", "q5k_gemv_warp_reduce": "", "q6k_gemv_warp_reduce": "",
+	"q8_0_gemv_warp_reduce": "", "q5_0_gemv_warp_reduce": "", "q4_0_gemv_warp_reduce": "", "q4_1_gemv_warp_reduce": "",
+	"flash_attention": "flash_attention", "flash_attention_causal": "flash_attention_causal",
+	"flash_attention_tensor_core": "flash_attention", "flash_attention_tensor_core_causal": "flash_attention_causal",
+	"incremental_attention": "", "softmax_warp": "softmax_warp_shuffle", "softmax_warp_shuffle": "softmax_warp_shuffle",
+	"layernorm_warp_shuffle": "layernorm_warp_shuffle", "rmsnorm": "rmsnorm", "fused_residual_rmsnorm": "",
+	"rope": "", "rope_neox": "", "silu": "", "gelu": "", "elementwise_mul": "", "fused_swiglu": "", "residual_add": "",
+	"bias_activation": "", "kv_cache_scatter": "", "q8_quantize": "", "q8_dequant": "", "q4k_dequant_to_f32": "", "q6k_dequant_to_f32": "",
+	"argmax_block_reduce": "", "argmax_final_reduce": "",
+}
+
+// TestNamesOfOlderSystemsAreFound: each is an entry, or the error and the documentation name functions that are there.
 func TestNamesOfOlderSystemsAreFound(t *testing.T) {
+	read := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	header, documented, functions := read("../csrc/vibrant.h"), read("../docs/ptx.md"), ""
+	sources, err := filepath.Glob("../tensor/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range sources {
+		functions += read(path)
+	}
+	computes := regexp.MustCompile(`tensor\.(\w+) \((vb_\w+)\) computes it$`)
+	without := 0
+	for name, entry := range olderEntries {
+		if entry == "" {
+			without++
+		}
+		for _, spelled := range []string{name, strings.ReplaceAll(name, "_", "-")} {
+			k, err := Lookup(spelled)
+			if entry != "" {
+				if err != nil || KernelName(k) != entry {
+					t.Errorf("%s: %s, %v, want %s", spelled, KernelName(k), err, entry)
+				}
+				continue
+			}
+			said := computes.FindStringSubmatch(fmt.Sprint(err))
+			if said == nil {
+				t.Errorf("%s: %v, want what computes it", spelled, err)
+				continue
+			}
+			if !regexp.MustCompile(`func `+said[1]+`[(\[]`).MatchString(functions) || !strings.Contains(header, "vb_status "+said[2]+"(") {
+				t.Errorf("%s: there is no tensor.%s, or no %s", name, said[1], said[2])
+			}
+			row := regexp.MustCompile("(?m)^\\|.*`" + name + "`.*`tensor." + said[1] + "`.*`" + said[2] + "`")
+			if !row.MatchString(documented) {
+				t.Errorf("docs/ptx.md does not say what replaces %s", name)
+			}
+		}
+	}
+	if len(replaced) != without {
+		t.Errorf("%d names are replaced, %d of older systems have no entry", len(replaced), without)
+	}
 	for _, name := range Names() {
 		if _, err := Lookup(name); err != nil {
 			t.Error(err)
-		}
-	}
-	for name, entry := range map[string]string{"softmax_warp": "softmax_warp_shuffle", "rms-norm": "rmsnorm", "flash_attention_causal": "flash_attention_causal"} {
-		if k, err := Lookup(name); err != nil || KernelName(k) != entry {
-			t.Errorf("%s: %s, %v", name, KernelName(k), err)
 		}
 	}
 	if _, err := Lookup("conv2d"); err == nil || !strings.Contains(err.Error(), "conv2d") {
