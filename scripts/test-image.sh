@@ -34,7 +34,7 @@ shells=$(find "$work/root" -path "$work/root/proc" -prune -o \( -name sh -o -nam
 [ -z "$shells" ] || fail "a shell is there: $shells"
 in_image /usr/local/bin/vibrant version
 in_image /usr/local/bin/vibrant devices -v 2>&1 | tee "$work/devices"
-grep -q "C kernels: /usr/local/.*libvibrant.so" "$work/devices" || fail "the C kernels were not found"
+grep -qE "C kernels: /usr/local/.*libvibrant(_cuda)?\.so" "$work/devices" || fail "the C kernels were not found"
 answer=$(in_image /usr/local/bin/vibrant ask --device cpu --temp 0 -n 16 "What is Vibrant?")
 [ -n "$answer" ] || fail "no answer"
 echo "test-image: $answer"
