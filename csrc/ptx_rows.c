@@ -1,35 +1,48 @@
 /* ptx_rows.c: operations on rows of GPUs whose kernels the driver compiles. LANES threads share a row, a block has
- * THREADS / LANES rows. A row of up to MOST_ROUNDS vectors a thread stays in registers. */
+ * THREADS / LANES rows. A row stays in registers while WIDEST_THREADS have room for it; a longer one is read again in
+ * each step. */
 #include "ptx_device.h"
 
-enum { MOST_THREADS = 256, MOST_ROUNDS = 8 };
+enum { MOST_THREADS = 256, MOST_ROUNDS = 8, WIDEST_THREADS = 512, WIDEST_ELEMENTS = 64, LOOP_ROUNDS = 2 };
 
-/* The row of a thread; rows behind the last compute the last and write nothing. */
+/* The row of a thread; rows behind the last compute the last and write nothing. SHIFTED rows are read from the aligned
+ * vector that holds their first element: they are elements `shift` to `end` of what begins at `start`. */
 static const char find_row[] = VB_PTX_SOURCE(
     start_next();
     wait_for_previous();
-    shared f32 part[8];
+    shared f32 part[32];
     u32 lane = thread.x % LANES, group = thread.x / LANES;
     u64 place = u64(block.x) * (THREADS / LANES) + group;
     u64 row = min(place, rows - 1) * cols;
+    u32 shift = 0;
+    if (SHIFTED) shift = u32(row) % EACH;
+    u64 start = row - shift, end = cols + shift;
     bool writes = place < rows;
 );
-/* Row `in` in x[ROUNDS][EACH]; elements behind the end are LEAST. */
+/* ROUNDS vectors a thread of the row `in` in x[ROUNDS][EACH], from ORIGIN on; elements outside of it are LEAST. */
 static const char read_row[] = VB_PTX_SOURCE(
     unroll (i : ROUNDS) {
         if (VECTORS) {
-            u32 at = (i * LANES + lane) * EACH;
+            INDEX at = ORIGIN + (i * LANES + lane) * EACH;
             if (FULL) {
                 load(x[i], in[at]);
             } else {
                 unroll (e : EACH) x[i][e] = LEAST;
-                if (u64(at) < cols) load(x[i], in[at]);
+                if (SHIFTED) {
+                    if (u64(at) >= shift && u64(at) + EACH <= end) {
+                        load(x[i], in[at]);
+                    } else {
+                        unroll (e : EACH) if (u64(at) + e >= shift && u64(at) + e < end) x[i][e] = in[at + e];
+                    }
+                } else {
+                    if (u64(at) < end) load(x[i], in[at]);
+                }
             }
         } else {
             unroll (e : EACH) {
-                u32 at = (i * EACH + e) * LANES + lane;
+                INDEX at = ORIGIN + (i * EACH + e) * LANES + lane;
                 x[i][e] = LEAST;
-                if (u64(at) < cols) x[i][e] = in[at];
+                if (u64(at) < end) x[i][e] = in[at];
             }
         }
     }
@@ -38,21 +51,51 @@ static const char write_row[] = VB_PTX_SOURCE(
     if (writes) {
         unroll (i : ROUNDS) {
             if (VECTORS) {
-                u32 at = (i * LANES + lane) * EACH;
+                INDEX at = ORIGIN + (i * LANES + lane) * EACH;
                 if (FULL) {
                     store(to[at], x[i]);
                 } else {
-                    if (u64(at) < cols) store(to[at], x[i]);
+                    if (SHIFTED) {
+                        if (u64(at) >= shift && u64(at) + EACH <= end) {
+                            store(to[at], x[i]);
+                        } else {
+                            unroll (e : EACH) if (u64(at) + e >= shift && u64(at) + e < end) to[at + e] = x[i][e];
+                        }
+                    } else {
+                        if (u64(at) < end) store(to[at], x[i]);
+                    }
                 }
             } else {
                 unroll (e : EACH) {
-                    u32 at = (i * EACH + e) * LANES + lane;
-                    if (u64(at) < cols) to[at] = x[i][e];
+                    INDEX at = ORIGIN + (i * EACH + e) * LANES + lane;
+                    if (u64(at) < end) to[at] = x[i][e];
                 }
             }
         }
     }
 );
+/* Elements outside of the row become 0 again after something was subtracted from them. */
+static const char mask_row[] = VB_PTX_SOURCE(
+    if (FULL == 0) {
+        unroll (i : ROUNDS) {
+            if (VECTORS) {
+                INDEX at = ORIGIN + (i * LANES + lane) * EACH;
+                if (SHIFTED) {
+                    unroll (e : EACH) if (u64(at) + e < shift || u64(at) + e >= end) x[i][e] = 0;
+                } else {
+                    if (u64(at) >= end) unroll (e : EACH) x[i][e] = 0;
+                }
+            } else {
+                unroll (e : EACH) {
+                    INDEX at = ORIGIN + (i * EACH + e) * LANES + lane;
+                    if (u64(at) >= end) x[i][e] = 0;
+                }
+            }
+        }
+    }
+);
+/* The steps through a row that is not in registers. */
+#define EACH_PART "for (u64 first = 0; first < end; first += ROUNDS * LANES * EACH)"
 /* The sum of `sum` over a row's threads. */
 static const char sum_up[] = VB_PTX_SOURCE(
     unroll (i : STEPS) sum += shuffle_xor(sum, 1 << i);
@@ -69,9 +112,9 @@ static const char softmax[] = VB_PTX_SOURCE(
 kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols) threads(THREADS) {
     FIND
     TYPE *in = input;
-    in += row;
+    in += start;
     TYPE *to = output;
-    to += row;
+    to += start;
     const log2_e = 1.4426950408889634;
     f32 most = from_bits(0xff800000), sum = 0;
     f32 x[ROUNDS][EACH];
@@ -79,7 +122,10 @@ kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols) threads(THREADS) {
         READ
         unroll (i : ROUNDS) unroll (e : EACH) most = max(most, x[i][e]);
     } else {
-        for (u64 i = u64(lane); i < cols; i += LANES) most = max(most, in[i]);
+        EACH_PART {
+            READ
+            unroll (i : ROUNDS) unroll (e : EACH) most = max(most, x[i][e]);
+        }
     }
     unroll (i : STEPS) most = max(most, shuffle_xor(most, 1 << i));
     if (LANES > 32) {
@@ -94,7 +140,10 @@ kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols) threads(THREADS) {
             sum += x[i][e];
         }
     } else {
-        for (u64 i = u64(lane); i < cols; i += LANES) sum += exp2((in[i] - most) * log2_e);
+        EACH_PART {
+            READ
+            unroll (i : ROUNDS) unroll (e : EACH) sum += exp2_fast((x[i][e] - most) * log2_e);
+        }
     }
     SUM_UP
     f32 scale = rcp_fast(sum);
@@ -102,44 +151,55 @@ kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols) threads(THREADS) {
         unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] * scale;
         WRITE
     } else {
-        for (u64 i = u64(lane); i < cols; i += LANES) to[i] = exp2((in[i] - most) * log2_e) * scale;
+        EACH_PART {
+            READ
+            unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = exp2_fast((x[i][e] - most) * log2_e) * scale;
+            WRITE
+        }
     }
 });
 
 /* How the threads of a block share rows. FULL: every vector of every thread is there, and none is asked for it. Of more
  * than two rounds such a kernel has 80 registers in place of 58, and fewer blocks at a time. */
 typedef struct row_plan {
-    int64_t lanes, threads, steps, rounds, each, registers, vectors, full;
+    int64_t lanes, threads, steps, rounds, each, registers, vectors, shifted, full;
 } row_plan;
 
 /* Of many rows, those wider than a warp's vectors have two vectors a thread: one has too little to do between
- * reductions, and more take registers (docs/experiments/2026-11-24-ptx-rows.md). */
-static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t addresses) {
-    enum { MANY_ROWS = 4096, NARROW_THREADS = 256, WIDE_THREADS = 128 };
+ * reductions, and more take registers (docs/experiments/2026-11-24-ptx-rows.md). `arrays` are in registers at once. */
+static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t addresses, int arrays) {
+    enum { MANY_ROWS = 4096, NARROW_THREADS = 256, WIDE_THREADS = 128, LEAST_SHIFTED = 16 };
     row_plan p = {.lanes = 1, .each = 16 / vb_dtype_block_bytes(type)};
     const int64_t wanted = rows > MANY_ROWS && cols > 32 * p.each ? 2 : 1;
-    while (p.lanes < MOST_THREADS && p.lanes * p.each * wanted < cols) p.lanes *= 2;
+    p.vectors = addresses % 16 == 0;
+    p.shifted = p.vectors && cols % p.each != 0;
+    if (p.shifted && cols < LEAST_SHIFTED * p.each) p.vectors = p.shifted = 0; /* few vectors are whole */
+    const int64_t elements = p.shifted ? cols + p.each - 1 : cols;
+    while (p.lanes < MOST_THREADS && p.lanes * p.each * wanted < elements) p.lanes *= 2;
+    if (p.lanes * p.each * MOST_ROUNDS < elements) p.lanes = WIDEST_THREADS;
     const int64_t least = p.lanes > 32 ? WIDE_THREADS : NARROW_THREADS;
     p.threads = p.lanes > least ? p.lanes : least;
     while (p.steps < 5 && 1 << p.steps < p.lanes) p.steps++;
-    p.rounds = (cols + p.lanes * p.each - 1) / (p.lanes * p.each);
-    p.registers = p.rounds <= MOST_ROUNDS;
-    if (!p.registers) p.rounds = 1;
-    p.vectors = addresses % 16 == 0 && cols % p.each == 0;
+    p.rounds = (elements + p.lanes * p.each - 1) / (p.lanes * p.each);
+    p.registers = p.lanes < WIDEST_THREADS || arrays * p.rounds * p.each <= WIDEST_ELEMENTS;
+    if (!p.registers) p.rounds = LOOP_ROUNDS;
     p.full = p.vectors && p.registers && p.rounds <= 2 && cols == p.lanes * p.each * p.rounds;
     return p;
 }
 
 #define PLAN(p) {"LANES", (p).lanes}, {"THREADS", (p).threads}, {"STEPS", (p).steps}, {"ROUNDS", (p).rounds}, \
-    {"EACH", (p).each}, {"IN_REGISTERS", (p).registers}, {"VECTORS", (p).vectors}, {"FULL", (p).full}
-#define TEXTS {"FIND", find_row}, {"READ", read_row}, {"WRITE", write_row}, {"SUM_UP", sum_up}
+    {"EACH", (p).each}, {"IN_REGISTERS", (p).registers}, {"VECTORS", (p).vectors}, {"SHIFTED", (p).shifted}, \
+    {"FULL", (p).full}
+#define TEXTS(p) {"FIND", find_row}, {"READ", read_row}, {"WRITE", write_row}, {"MASK", mask_row}, {"SUM_UP", sum_up}, \
+    {"EACH_PART", EACH_PART}, \
+    {"INDEX", (p).registers ? "u32" : "u64"}, {"ORIGIN", (p).registers ? "0" : "first"}
 #define BLOCKS(p, rows) (((rows) * (p).lanes + (p).threads - 1) / (p).threads)
 
 vb_status vb_jit_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols,
     vb_stream *stream) {
-    const row_plan p = plan_of(type, rows, cols, (uintptr_t)out | (uintptr_t)in);
+    const row_plan p = plan_of(type, rows, cols, (uintptr_t)out | (uintptr_t)in, 1);
     const vb_jit_filling f = {.source = softmax, .type = vb_jit_type(type), .constants = {PLAN(p)},
-        .texts = {TEXTS, {"LEAST", "from_bits(0xff800000)"}}};
+        .texts = {TEXTS(p), {"LEAST", "from_bits(0xff800000)"}}};
     return vb_jit_launch(stream, "ptx_softmax", &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
                          VB_JIT_PARAMETERS(&out, &in, &rows, &cols));
 }
@@ -151,109 +211,125 @@ kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f3
     FIND
     f32 x[ROUNDS][EACH];
     if (SUM) {
-        TYPE *a = a_ptr;
-        a += row;
-        TYPE *b = b_ptr;
-        b += row;
         TYPE *to = sums;
-        to += row;
+        to += start;
+        f32 y[ROUNDS][EACH];
+        TYPE *in = b_ptr;
+        in += start;
         if (IN_REGISTERS) {
-            f32 y[ROUNDS][EACH];
-            TYPE *in = b_ptr;
-            in += row;
             READ
             unroll (i : ROUNDS) unroll (e : EACH) y[i][e] = x[i][e];
             FIRST
             unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] + y[i][e];
             WRITE
         } else {
-            for (u64 i = u64(lane); i < cols; i += LANES) to[i] = a[i] + b[i];
+            EACH_PART {
+                READ
+                unroll (i : ROUNDS) unroll (e : EACH) y[i][e] = x[i][e];
+                FIRST
+                unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] + y[i][e];
+                WRITE
+            }
         }
     }
     TYPE *in = SUM ? sums : a_ptr;
-    in += row;
+    in += start;
     if (IN_REGISTERS && (SUM == 0 || ROUNDED)) {
         READ
     }
     f32 mean = 0, sum = 0;
     if (MEAN) {
-        if (IN_REGISTERS) unroll (i : ROUNDS) unroll (e : EACH) sum += x[i][e];
-        else for (u64 i = u64(lane); i < cols; i += LANES) sum += in[i];
+        if (IN_REGISTERS) {
+            unroll (i : ROUNDS) unroll (e : EACH) sum += x[i][e];
+        } else {
+            EACH_PART {
+                READ
+                unroll (i : ROUNDS) unroll (e : EACH) sum += x[i][e];
+            }
+        }
         SUM_UP
         mean = sum * share;
         sum = 0;
     }
     if (IN_REGISTERS) {
-        unroll (i : ROUNDS) {
-            if (MEAN) {
-                unroll (e : EACH) x[i][e] = x[i][e] - mean;
-                if (FULL == 0) {
-                    if (VECTORS) {
-                        if (u64((i * LANES + lane) * EACH) >= cols) unroll (e : EACH) x[i][e] = 0;
-                    } else {
-                        unroll (e : EACH) if (u64((i * EACH + e) * LANES + lane) >= cols) x[i][e] = 0;
-                    }
-                }
-            }
-            unroll (e : EACH) sum = fma(x[i][e], x[i][e], sum);
+        if (MEAN) {
+            unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] - mean;
+            MASK
         }
+        unroll (i : ROUNDS) unroll (e : EACH) sum = fma(x[i][e], x[i][e], sum);
     } else {
-        for (u64 i = u64(lane); i < cols; i += LANES) {
-            f32 centred = in[i] - mean;
-            sum = fma(centred, centred, sum);
+        EACH_PART {
+            READ
+            if (MEAN) {
+                unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] - mean;
+                MASK
+            }
+            unroll (i : ROUNDS) unroll (e : EACH) sum = fma(x[i][e], x[i][e], sum);
         }
     }
     SUM_UP
     f32 inverse = rsqrt(fma(sum, share, eps));
     TYPE *to = output;
-    to += row;
+    to += start;
     if (IN_REGISTERS) {
-        unroll (i : ROUNDS) {
-            unroll (e : EACH) x[i][e] = x[i][e] * inverse;
-            if (weights != 0) {
-                unroll (q : QUADS) {
-                    f32 w[EACH / QUADS];
-                    PARAMETER_OF_WEIGHT
-                    unroll (e : EACH / QUADS) x[i][q * 4 + e] = x[i][q * 4 + e] * w[e];
-                }
-            }
-            if (biases != 0) {
-                unroll (q : QUADS) {
-                    f32 w[EACH / QUADS];
-                    PARAMETER_OF_BIAS
-                    unroll (e : EACH / QUADS) x[i][q * 4 + e] += w[e];
-                }
-            }
-        }
+        SCALE
         WRITE
     } else {
-        for (u64 i = u64(lane); i < cols; i += LANES) {
-            f32 y = (in[i] - mean) * inverse;
-            if (weights != 0) y = y * weight[i];
-            if (biases != 0) y += bias[i];
-            to[i] = y;
+        EACH_PART {
+            READ
+            if (MEAN) unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] - mean;
+            SCALE
+            WRITE
         }
     }
 });
+/* x times the inverse and the weight, plus the bias. */
+static const char scale_row[] = VB_PTX_SOURCE(
+    unroll (i : ROUNDS) {
+        unroll (e : EACH) x[i][e] = x[i][e] * inverse;
+        if (weights != 0) {
+            unroll (q : QUADS) {
+                f32 w[EACH / QUADS];
+                PARAMETER_OF_WEIGHT
+                unroll (e : EACH / QUADS) x[i][q * 4 + e] = x[i][q * 4 + e] * w[e];
+            }
+        }
+        if (biases != 0) {
+            unroll (q : QUADS) {
+                f32 w[EACH / QUADS];
+                PARAMETER_OF_BIAS
+                unroll (e : EACH / QUADS) x[i][q * 4 + e] += w[e];
+            }
+        }
+    }
+);
 /* The second summand of SUM. */
 static const char read_first[] = VB_PTX_SOURCE({
     TYPE *in = a_ptr;
-    in += row;
+    in += start;
     READ
 });
 /* The elements of a parameter that vector part q of x[i] meets, in w. */
 #define PARAMETER(p) VB_PTX_SOURCE( \
     if (VECTORS) { \
+        INDEX at = ORIGIN + (i * LANES + lane) * EACH + q * 4; \
         if (FULL) { \
-            load(w, p[(i * LANES + lane) * EACH + q * 4]); \
+            load(w, p[at]); \
         } else { \
-            if (u64((i * LANES + lane) * EACH) < cols) load(w, p[(i * LANES + lane) * EACH + q * 4]); \
+            if (SHIFTED) { \
+                unroll (e : EACH / QUADS) { \
+                    w[e] = 0; \
+                    if (u64(at) + e >= shift && u64(at) + e < end) w[e] = p[at + e - shift]; \
+                } \
+            } else { \
+                if (u64(at) < end) load(w, p[at]); \
+            } \
         } \
     } else { \
         unroll (e : EACH / QUADS) { \
-            u32 at = (i * EACH + (q * 4 + e)) * LANES + lane; \
+            INDEX at = ORIGIN + (i * EACH + (q * 4 + e)) * LANES + lane; \
             w[e] = 0; \
-            if (u64(at) < cols) w[e] = p[at]; \
+            if (u64(at) < end) w[e] = p[at]; \
         } \
     } \
 )
@@ -265,11 +341,11 @@ static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, voi
     uint32_t weights = weight != NULL, biases = bias != NULL;
     float share = 1.0f / (float)cols;
     const row_plan p = plan_of(type, rows, cols, (uintptr_t)sums | (uintptr_t)out | (uintptr_t)a | (uintptr_t)b |
-        (uintptr_t)weight | (uintptr_t)bias);
+        (uintptr_t)weight | (uintptr_t)bias, sum ? 2 : 1);
     const vb_jit_filling f = {.source = norm, .type = vb_jit_type(type),
         .constants = {PLAN(p), {"MEAN", mean}, {"SUM", sum}, {"ROUNDED", type != VB_F32}, {"QUADS", p.each / 4}},
-        .texts = {TEXTS, {"LEAST", "0.0"}, {"FIRST", read_first}, {"PARAMETER_OF_WEIGHT", parameter_of_weight},
-                  {"PARAMETER_OF_BIAS", parameter_of_bias}}};
+        .texts = {TEXTS(p), {"LEAST", "0.0"}, {"FIRST", read_first}, {"SCALE", scale_row},
+                  {"PARAMETER_OF_WEIGHT", parameter_of_weight}, {"PARAMETER_OF_BIAS", parameter_of_bias}}};
     return vb_jit_launch(stream, name, &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
                          VB_JIT_PARAMETERS(&sums, &out, &a, &b, &weight, &bias, &rows, &cols, &eps, &share, &weights,
                                            &biases));
