@@ -16,6 +16,7 @@ var rowCases = []Case{
 	{Label: "no_rows", Dims: []int{0, 5}}, {Label: "one", Dims: []int{1, 1}}, {Label: "odd_columns", Dims: []int{3, 127}},
 	{Label: "even_columns", Dims: []int{2, 128}}, {Label: "odd_columns", Dims: []int{5, 255}},
 	{Label: "one_column", Dims: []int{255, 1}}, {Label: "odd_long", Dims: []int{2, 20481}},
+	{Label: "odd_longer", Dims: []int{1, 36867}}, {Label: "longer", Dims: []int{2, 16392}},
 	{Label: "qwen2.5-0.5b_hidden", Dims: []int{3, 896}}, {Label: "qwen2.5-3b_hidden", Dims: []int{1, 2048}, Bench: true},
 	{Label: "7b_hidden", Dims: []int{1, 4096}, Bench: true}, {Label: "vocabulary", Dims: []int{1, 151936}, Bench: true},
 	{Label: "batch", Dims: []int{32, 151936}, Bench: true, Large: true},
