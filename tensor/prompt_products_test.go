@@ -154,9 +154,13 @@ func TestNormQKVReadsWhatFeedForwardPrepared(t *testing.T) {
 		for _, n := range ns {
 			for _, cols := range sizes {
 				for _, values := range []tensor.DType{tensor.Q4_K, tensor.Q6_K} {
-					if queriesOfPrepared(t, d, n, cols, values) {
+					if queriesOfPrepared(t, d, n, cols, tensor.Q4_K, values) {
 						prepared++
 					}
+				}
+				// rows whose last tile, of 256 columns, is half a tile
+				if queriesOfPrepared(t, d, n, cols+128, tensor.NVFP4, tensor.NVFP4) {
+					prepared++
 				}
 			}
 		}
@@ -166,7 +170,8 @@ func TestNormQKVReadsWhatFeedForwardPrepared(t *testing.T) {
 	})
 }
 
-func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, values tensor.DType) bool {
+// queriesOfPrepared has weights of the type `others`, but those of the values.
+func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, others, values tensor.DType) bool {
 	const heads, kvHeads, dim, inner, eps = 4, 2, 64, 512, 1e-6
 	g := optable.NewGenerator(uint64(n))
 	x := rowsBeyondF16(g, n, cols)
@@ -177,7 +182,7 @@ func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, values tensor.D
 	vector := func() *tensor.Tensor { return p.on(g.Offset(1, tensor.F32, cols), cols) }
 	next, y := vector(), p.scratch(cols)
 	ffn := fused.FFN[*tensor.Tensor]{
-		Norm: vector(), Gate: weight(tensor.Q4_K, inner, cols), Up: weight(tensor.Q4_K, inner, cols), Down: weight(tensor.Q6_K, cols, inner),
+		Norm: vector(), Gate: weight(others, inner, cols), Up: weight(others, inner, cols), Down: weight(values, cols, inner),
 		Eps: eps, NextNorm: next, Normed: p.scratch(cols), Gated: p.scratch(inner), Product: p.scratch(inner),
 	}
 	in, prepared := p.on(optable.Floats(x, n, cols), n, cols), false
@@ -186,7 +191,7 @@ func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, values tensor.D
 		positions[i] = i
 	}
 	qkv := fused.QKV[*tensor.Tensor]{
-		Norm: next, Q: weight(tensor.Q4_K, heads*dim, cols), K: weight(tensor.Q4_K, kvHeads*dim, cols), V: weight(values, kvHeads*dim, cols),
+		Norm: next, Q: weight(others, heads*dim, cols), K: weight(others, kvHeads*dim, cols), V: weight(values, kvHeads*dim, cols),
 		Cos: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Sin: p.on(g.Normal(tensor.F32, n, dim/2), n, dim/2), Mode: kernel.RoPENeoX, Eps: eps,
 		Positions: p.on(optable.List(positions...), n), KNew: p.scratch(kvHeads * dim), VNew: p.scratch(kvHeads * dim),
 	}
@@ -203,7 +208,7 @@ func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, values tensor.D
 	}
 	got, want := run(true), run(false)
 	for which := range want {
-		sameRows(t, fmt.Sprintf("%v %dx%d: %c", values, n, cols, "qkv"[which]), got[which], want[which], dim, 0.003) // a head of a row
+		sameRows(t, fmt.Sprintf("%v %v %dx%d: %c", others, values, n, cols, "qkv"[which]), got[which], want[which], dim, 0.003) // a head of a row
 	}
 	return prepared
 }

@@ -99,8 +99,8 @@ static void check_linear(const linear_shape *s, const linear_choice *c, const vb
         break;
     default: CHECK_LINEAR(0 && "no kernel");
     }
-    CHECK_LINEAR(stored || (f.depth > 0 && linear_row_tiles(f, s->cols) * f.depth - s->cols <= s->cols / 8 &&
-                            gpu->capability >= 75));
+    CHECK_LINEAR(stored || (f.depth > 0 && gpu->capability >= 75 &&
+                            linear_row_tiles(f, s->cols) * f.depth - s->cols <= linear_most_padding(f, s->cols)));
 }
 
 static void check_swiglu(const linear_shape *s, const vb_gpu *gpu) {

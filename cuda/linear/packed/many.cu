@@ -110,7 +110,6 @@ struct ManyX {
 
 vb_status convert_x(ManyX *to, const float *x, const LinearExtra &extra, int64_t n, int64_t cols, int64_t partial,
                     vb_stream *stream, unsigned *flags = nullptr) {
-    // whole tiles: tiles of small blocks have 128 columns
     const int64_t stride = ceil_div<int64_t>(cols, unit_rows) * unit_rows;
     const int64_t x_bytes = n * stride * (int64_t)sizeof(half), scale_bytes = ceil_div<int64_t>(n, 64) * 256;
     void *scratch;
@@ -172,7 +171,8 @@ int set_units(Product *product, const ManyX &x, const linear_units &units, vb_st
     for (const Matrix &m : product->matrices) product->tile_rows += m.tile_rows;
     product->inverse = x.inverse, product->from = x.rows, product->eps = x.eps, product->partial = x.partial,
     product->arrived = counters(stream), product->n = x.n;
-    product->k_tiles = (int)(x.cols / Packed<Block>::depth), product->token_blocks = units.token_blocks;
+    product->cols = (int)x.cols, product->k_tiles = (int)Packed<Block>::tiles_of(x.cols);
+    product->token_blocks = units.token_blocks;
     product->whole = units.whole, product->ksplit = units.ksplit, product->cluster = units.cluster,
     product->pair = units.pair;
     return product->units = (int)linear_unit_count(&units);

@@ -189,6 +189,7 @@ struct Product {
     float *partial = nullptr;       // [shared units][ksplit][TOKENS / 8][threads] of four sums
     unsigned *arrived = nullptr;    // a counter for each shared unit, 0 between kernels
     int64_t n = 0;
+    int cols = 0; // of x in memory: the last tile may lack some, which are zeros
     // units: `whole` ones, then `ksplit` shares for each of the others
     int k_tiles = 0, token_blocks = 0, whole = 0, ksplit = 0, units = 0;
     bool same_tokens = false; // all units of a block are of the same rows of x
@@ -272,18 +273,18 @@ VB_DEVICE bool any_at(int barrier, bool holds) {
 }
 
 // The largest exponent of a row of x.
-VB_DEVICE int row_exponent(const Product &p, int64_t token, int cols) {
+VB_DEVICE int row_exponent(const Product &p, int64_t token) {
     int most = 0;
-    for (int group = 0; group < cols / half_group; group++)
+    for (int group = 0; group < p.cols / half_group; group++)
         most = larger<int>(most, p.from.exponents[group * half_stride(p.n) + token]);
     return most;
 }
 
 // 1 / scale of the unit's rows of x, read early by `threads` threads: a load at the end would be waited for.
 template <int TOKENS>
-VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, int cols, bool uneven, int thread,
+VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, bool uneven, int thread,
                             int threads) {
-    const int parts = cols / unit_rows;
+    const int parts = p.cols / unit_rows;
     for (int at = thread; at < TOKENS; at += threads) {
         const int64_t token = token0 + at;
         float scale = 1 / half_unit;
@@ -295,9 +296,9 @@ VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, in
             float sum = 0;
 #pragma unroll 8
             for (int i = 0; i < parts; i++) sum += p.from.squares[i * half_stride(p.n) + token];
-            scale /= sqrtf(sum / (float)cols + p.eps);
+            scale /= sqrtf(sum / (float)p.cols + p.eps);
         }
-        if (uneven && token < p.n) scale *= power_of_two(row_exponent(p, token, cols));
+        if (uneven && token < p.n) scale *= power_of_two(row_exponent(p, token));
         inverse[at] = scale;
     }
 }

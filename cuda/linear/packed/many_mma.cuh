@@ -47,7 +47,7 @@ VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
     const int of_rows = warp % (S::warps / across) * tiles, of_tokens = warp / (S::warps / across) * 64;
     const Unit unit = Unit::of(product, index, 0);
     const int k0 = unit.k0, k1 = unit.k1, count = (k1 - k0) * stages_a_tile;
-    const int64_t token0 = (int64_t)unit.tokens * TOKENS, cols = (int64_t)product.k_tiles * P::depth;
+    const int64_t token0 = (int64_t)unit.tokens * TOKENS, cols = product.cols;
     const unsigned base = shared_address(shared);
 
     // What this warp fetches next of each of its tiles, and this thread of each of its rows of x: pointers that move,
@@ -77,9 +77,10 @@ VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
     const unsigned x_to = base + swizzled(row, chunk, chunks);
     const auto fetch_x = [&](int i, int stage) {
         if (i >= count) return;
+        const bool exists = P::depth <= unit_rows || k0 * P::depth + i * S::depth < cols;
 #pragma unroll
         for (int j = 0; j < TOKENS / rows_a_turn; j++) {
-            copy_async(x_to + stage * S::stage_bytes + j * rows_a_turn * chunks * 16, x_row[j]);
+            copy_async(x_to + stage * S::stage_bytes + j * rows_a_turn * chunks * 16, exists ? x_row[j] : x, exists);
             x_row[j] += S::depth;
         }
     };
@@ -93,16 +94,16 @@ VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
     float *const inverse = reinterpret_cast<float *>(shared + S::inverse);
     int *const exponents = reinterpret_cast<int *>(shared + S::exponents); // the greatest of each row of x
     const bool uneven = product.uneven();
-    load_inverse<TOKENS>(inverse, product, token0, (int)cols, uneven, threadIdx.x, S::threads);
+    load_inverse<TOKENS>(inverse, product, token0, uneven, threadIdx.x, S::threads);
     if (uneven) {
         for (int at = threadIdx.x; at < TOKENS && token0 + at < product.n; at += S::threads)
-            exponents[at] = row_exponent(product, token0 + at, (int)cols);
+            exponents[at] = row_exponent(product, token0 + at);
         __syncthreads();
     }
     // Waits for stage i, and gives what this thread has copied of it the exponents of rows.
     const auto arrive = [&](int i, int stage) {
         copy_async_wait<S::stages - 2>();
-        if (uneven && i < count) {
+        if (uneven && i < count && (k0 * stages_a_tile + i) * half_group < cols) {
             const uint8_t *const of_group =
                 product.from.exponents + (k0 * stages_a_tile + i) * half_stride(product.n) + token0;
 #pragma unroll 1

@@ -176,14 +176,14 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                 }
             }
         if (warp > unit_warps) { // prepare the scales of sums, and x where it is uneven
-            const int thread = threadIdx.x - unit_threads - 32, cols = product.k_tiles * P::depth;
+            const int thread = threadIdx.x - unit_threads - 32;
             const bool uneven = product.uneven();
             for (int u = first_unit; u < product.units && (comes(u) || uneven); u += step) {
                 const Unit unit = Unit::of(product, u, rank);
                 const int64_t token0 = (int64_t)unit.tokens * TOKENS;
                 if (comes(u)) {
                     sm90::barrier_wait(inverse_read, inverse_phase(u) ^ 1);
-                    load_inverse<TOKENS>(inverse, product, token0, cols, uneven, thread, helpers);
+                    load_inverse<TOKENS>(inverse, product, token0, uneven, thread, helpers);
                     if constexpr (TOKENS < 256 && !SWIGLU)
                         if (product.heads.positions)
                             for (int at = thread; at < TOKENS && token0 + at < product.n; at += helpers)
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
 #pragma unroll 1
                 for (int i = 0; i < ceil_div(TOKENS, helpers); i++) {
                     const int64_t token = token0 + i * helpers + thread;
-                    exponents[i] = token < product.n ? row_exponent(product, token, cols) : 0;
+                    exponents[i] = token < product.n ? row_exponent(product, token) : 0;
                 }
                 for (int k = unit.k0 * stages_a_tile; k < unit.k1 * stages_a_tile; k++, advance()) {
                     sm90::barrier_wait(full + stage, phase);

@@ -33,7 +33,7 @@ struct N1Input {
     // A whole ring that is asked for first would hold x up for 3,000 cycles.
     int late;     // stages that are first filled once x has been asked for
     bool patient; // the next kernel may begin once the first item is multiplied, instead of once x has been asked for
-    int cols;     // whole tiles but of small blocks
+    int cols;     // of x: whole tiles, unless rows are ragged
     // where blocks share columns without a cluster: [item][KSPLIT][results], and a counter an item, 0 between kernels
     float *partial = nullptr;
     unsigned *arrived = nullptr;
@@ -223,7 +223,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
                 else
                     v[t][i] =
                         k + t * warps < tiles &&
-                                (!P::small || (begin + k + t * warps) * P::depth + 128 * i + 4 * lane < in.cols)
+                                (!P::ragged || (begin + k + t * warps) * P::depth + 128 * i + 4 * lane < in.cols)
                             ? reinterpret_cast<const float4 *>(from + (begin + k + t * warps) * P::depth)[32 * i + lane]
                             : make_float4(0, 0, 0, 0);
     };
@@ -340,7 +340,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
                 float mean = 0;
 #pragma unroll
                 for (int w = 0; w < n1_warps; w++) mean += squares[w];
-                total *= rsqrtf(mean / static_cast<float>(P::small ? in.cols : tiles * P::depth) + in.eps);
+                total *= rsqrtf(mean / static_cast<float>(P::ragged ? in.cols : tiles * P::depth) + in.eps);
             }
             if constexpr (KSPLIT == 1) {
                 out.store(ahead, mine, lane, total);

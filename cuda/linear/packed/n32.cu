@@ -21,20 +21,19 @@ __global__ void __launch_bounds__(32 * activation_warps)
               token = unit - tile * tokens;
     constexpr int quads = DEPTH / 128;
     float4 v[quads], w[quads];
-    // of small blocks the last tile may be a part
-    const bool exists = tile < tiles, inside = token < n && (DEPTH == 256 || tile * DEPTH + 4 * lane < cols);
+    const bool exists = tile < tiles;
+    const auto inside = [&](int i) { return token < n && tile * DEPTH + 128 * i + 4 * lane < cols; };
     if (exists)
 #pragma unroll
         for (int i = 0; i < quads; i++)
-            w[i] = norm && inside ? reinterpret_cast<const float4 *>(norm + tile * DEPTH)[32 * i + lane]
+            w[i] = norm && inside(i) ? reinterpret_cast<const float4 *>(norm + tile * DEPTH)[32 * i + lane]
                                   : make_float4(1, 1, 1, 1);
     wait_for_previous_kernel();
     if (!exists) return;
 #pragma unroll
     for (int i = 0; i < quads; i++)
-        v[i] = inside ? reinterpret_cast<const float4 *>(x + (int64_t)token * (DEPTH == 256 ? tiles * DEPTH : cols) +
-                                                         tile * DEPTH)[32 * i + lane]
-                      : make_float4(0, 0, 0, 0);
+        v[i] = inside(i) ? reinterpret_cast<const float4 *>(x + (int64_t)token * cols + tile * DEPTH)[32 * i + lane]
+                         : make_float4(0, 0, 0, 0);
     using X = N32Tile<DEPTH>;
     X::write(out + tile * (int64_t)(tokens * X::token_bytes), v, w, with_norm, lane, token, tokens);
 }

@@ -85,7 +85,7 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
         for (int k = 0; k < in.tiles; k++)
             square += reinterpret_cast<const float *>(in.x + k * (int64_t)(TOKENS * X::token_bytes) +
                                                       X::squares * TOKENS)[threadIdx.x];
-        factors[threadIdx.x] = rsqrtf(square / static_cast<float>(P::small ? in.cols : in.tiles * P::depth) + in.eps);
+        factors[threadIdx.x] = rsqrtf(square / static_cast<float>(P::ragged ? in.cols : in.tiles * P::depth) + in.eps);
     }
 
     int buffer = 0;

@@ -141,9 +141,8 @@ __global__ void __launch_bounds__(unit_threads, 2)
     };
     if (threadIdx.x == 0)
         for (int k = 0; k < smaller(S::ahead, count); k++) fetch(k);
-    const int cols = product.k_tiles * P::depth;
     const bool uneven = product.uneven();
-    if (warp == unit_warps - 1) load_inverse<n32_tokens>(inverse, product, 0, cols, uneven, lane, 32);
+    if (warp == unit_warps - 1) load_inverse<n32_tokens>(inverse, product, 0, uneven, lane, 32);
     float c[n32_tokens / 2] = {};
     sm90::settle(c); // zeros are in their registers
     uint32_t a[2][batch_of<S, Block>][4];
@@ -177,7 +176,7 @@ __global__ void __launch_bounds__(unit_threads, 2)
     if (!uneven) {
         multiply(await_x);
     } else { // hardly ever: a loop of its own, for any more registers make the other one slower
-        const int exponents[1] = {threadIdx.x < product.n ? row_exponent(product, threadIdx.x, cols) : 0};
+        const int exponents[1] = {threadIdx.x < product.n ? row_exponent(product, threadIdx.x) : 0};
         multiply([&](int k) {
             await_x(k);
             even_out<S, unit_threads>(product, shared + k % S::x_stages * S::stage_bytes, (unit.k0 + k) * S::boxes, 0,

@@ -28,7 +28,7 @@ struct N4Input {
     float eps;
     int n, tiles, items;       // rows of x; tiles of a row; items of all blocks
     int stages, chunk, rounds; // of a warp's ring; items between two barriers; items of a block or cluster
-    int cols;                  // of x: whole tiles but of small blocks
+    int cols;                  // of x: whole tiles, unless rows are ragged
 };
 
 constexpr int n4_warps = LINEAR_WARPS; // at most
@@ -98,12 +98,11 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
     if (lane < n4_rows) squares[warp * n4_rows + lane] = 0;
     __syncwarp();
 
-    // Whether this lane's columns exist in a tile of this block: the last tile of small blocks, of 128 columns, may be
-    // a part.
-    const auto exists = [&](int k) {
-        return k < tiles && (!P::small || (begin + k) * P::depth + 4 * lane < in.cols);
+    // Whether this lane's columns exist in part i of a tile of this block.
+    const auto exists = [&](int k, int i) {
+        return k < tiles && (!P::ragged || (begin + k) * P::depth + 128 * i + 4 * lane < in.cols);
     };
-    const int64_t row_stride = P::small ? in.cols : in.tiles * P::depth;
+    const int64_t row_stride = P::ragged ? in.cols : in.tiles * P::depth;
     constexpr int group = 2 / quads; // tiles of x at a time, k, k + warps ..
     float4 norm[group][quads];
     auto load_norm = [&](int k) {
@@ -112,7 +111,7 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
             for (int j = 0; j < group; j++)
 #pragma unroll
                 for (int i = 0; i < quads; i++)
-                    norm[j][i] = exists(k + j * warps) ? reinterpret_cast<const float4 *>(
+                    norm[j][i] = exists(k + j * warps, i) ? reinterpret_cast<const float4 *>(
                                                              in.norm + (k + j * warps) * P::depth)[32 * i + lane]
                                                        : make_float4(0, 0, 0, 0);
     };
@@ -138,10 +137,10 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
 #pragma unroll
                 for (int j = 0; j < group; j++) {
                     const float4 *from = reinterpret_cast<const float4 *>(first + j * warps * P::depth) + lane;
-                    const bool inside = exists(next_tile + j * warps);
 #pragma unroll
                     for (int i = 0; i < quads; i++) {
-                        if (inside) next[0][j][i] = from[32 * i], next[1][j][i] = from[32 * i + other];
+                        if (exists(next_tile + j * warps, i))
+                            next[0][j][i] = from[32 * i], next[1][j][i] = from[32 * i + other];
                         else next[0][j][i] = next[1][j][i] = make_float4(0, 0, 0, 0);
                     }
                 }
@@ -230,7 +229,7 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
                 }
             if (KSPLIT == 1 && in.with_norm) {
                 const float factor =
-                    rsqrtf(__fdividef(mean, static_cast<float>(P::small ? in.cols : tiles * P::depth)) + in.eps);
+                    rsqrtf(__fdividef(mean, static_cast<float>(P::ragged ? in.cols : tiles * P::depth)) + in.eps);
 #pragma unroll
                 for (int p = 0; p < PARTS; p++) total[p] *= factor;
             }

@@ -163,7 +163,6 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
         *reinterpret_cast<uint32_t *>(tile + P::word_offset(lane, word)) = packed;
     }
     for (int row = threadIdx.x; row < P::rows; row += blockDim.x) {
-        const bool inside = row0 + row < rows;
         if constexpr (P::small) {
             constexpr int count = P::depth / VB_QK;
             for (int j = 0; j < count; j++) {
@@ -177,10 +176,10 @@ __global__ void __launch_bounds__(256) pack_kernel(uint8_t *out, const Block *in
         } else {
             for (int j = 0; j < 16; j++)
                 scales[16 * row + (P::sixteens ? P::q6_scale_byte(j) : j)] =
-                    inside ? scale_byte(block(row, 16 * j), j) : 0;
+                    exists(row, 16 * j) ? scale_byte(block(row, 16 * j), j) : 0;
             if constexpr (P::k2 || P::k6) {
                 auto *const d = reinterpret_cast<typename P::RowScale *>(scales + P::scale_bytes);
-                d[row] = inside ? block_d(block(row, 0)) : 0;
+                d[row] = exists(row, 0) ? block_d(block(row, 0)) : 0;
             }
         }
     }

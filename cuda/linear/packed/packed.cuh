@@ -148,6 +148,7 @@ struct Packed {
     static constexpr bool k2 = format.scales == VB_SCALES_K2, k4 = format.scales == VB_SCALES_K4;
     static constexpr bool k6 = format.scales == VB_SCALES_K6, e4m3 = format.scales == VB_SCALES_E4M3;
     static constexpr bool sixteens = k2 || k6 || e4m3; // scales for 16 elements
+    static constexpr bool ragged = small || e4m3;      // the last tile of a row may lack columns
     static constexpr bool table = format.codes != VB_CODES_NUMBERS, own_table = format.codes == VB_CODES_TABLE;
     static constexpr bool floats = format.codes == VB_CODES_MXFP4; // whose values may be read as F16 at once
     static constexpr bool is_signed = bits == 8 || (table && zero == 0); // value words have signed bytes
@@ -380,7 +381,7 @@ struct Packed {
         }
     }
 
-    // Tiles of a row. The last tile of small blocks may be a part, whose other columns are zeros.
+    // Tiles of a row. The last tile may be a part where rows are ragged: its other columns are zeros.
     static __host__ __device__ __forceinline__ int64_t tiles_of(int64_t cols) { return (cols + depth - 1) / depth; }
     static __host__ __device__ __forceinline__ int64_t tile_index(int64_t row, int64_t k, int64_t cols) {
         return row / rows * tiles_of(cols) + k / depth;

@@ -56,7 +56,7 @@ VB_DEVICE void even_out(const Product &p, uint8_t *stage, int first_group, int64
         const int row = nth * THREADS + thread;
         if (row >= S::tokens || token0 + row >= p.n) break;
 #pragma unroll 1
-        for (int box = 0; box < S::boxes; box++) {
+        for (int box = 0; box < S::boxes && (first_group + box) * half_group < p.cols; box++) {
             const int exponent =
                 p.from.exponents[(first_group + box) * half_stride(p.n) + token0 + row] - exponents[nth];
             if (exponent == 0) continue;

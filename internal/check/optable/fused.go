@@ -289,6 +289,7 @@ func feedForwardOp() *Op {
 		Case{Label: "qwen2.5-3b_adapted", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Flags: "r8-shared", Bench: true, Large: true})
 	for _, n := range []int{1, 3, 9, 17, 67} {
 		cases = append(cases, Case{Label: "sixteens", Type: tensor.Q3_K, Dims: []int{n, 512, 256}}, Case{Label: "sixteens", Type: tensor.NVFP4, Dims: []int{n, 512, 256}},
+			Case{Label: "part_of_a_tile", Type: tensor.NVFP4, Dims: []int{n, 640, 512}},
 			Case{Label: "two_tables", Type: tensor.IQ2_S, Dims: []int{n, 256, 512}, Flags: "up_IQ3_S"})
 	}
 	return &Op{
@@ -396,6 +397,9 @@ func normQKVOp() *Op {
 	mixed(tensor.Q5_0, "Q8_0", 17, 1, 896, 2, 1, 64, 32, 40, 17)
 	mixed(tensor.Q4_K, "Q8_0", 4, 1, 512, 4, 2, 64, 32, 40, 4)
 	mixed(tensor.Q4_K, "Q6_K", 3, 30, 256, 2, 1, 64, 32, 90, 3)
+	for _, n := range []int{1, 3, 9, 20, 40} { // tiles of 256 columns beside tiles of 128
+		mixed(tensor.NVFP4, "Q8_0", n, 1, 576, 4, 2, 64, 32, 40, n)
+	}
 	bench := func(label string, t tensor.DType, flags string, dims ...int) {
 		cases = append(cases, Case{Label: label, Type: t, Dims: dims, Flags: flags, Bench: true, Large: true})
 	}

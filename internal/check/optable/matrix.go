@@ -212,10 +212,10 @@ func linearOp() *Op {
 				Case{Label: "part_of_a_tile", Type: t, Dims: []int{31, 1032, 260}}, Case{Label: "part_of_a_tile", Type: t, Dims: []int{64, 1096, 516}, Flags: "bias"},
 				Case{Label: "many", Type: t, Dims: []int{66, 72, 131}, Flags: "bias"}, Case{Label: "many", Type: t, Dims: []int{130, 520, 260}, Flags: "bias"},
 				Case{Label: "many_shared_columns", Type: t, Dims: []int{257, 8200, 130}})
-		} else if t.BlockSize() == 32 {
+		} else if t.BlockSize() == 32 || t == tensor.NVFP4 {
 			cases = append(cases, Case{Label: "qwen2.5-0.5b_hidden", Type: t, Dims: []int{1, 896, 151}, Flags: "packed"},
 				Case{Label: "few_long", Type: t, Dims: []int{2, 8448, 80}, Flags: "packed"})
-			for _, n := range []int{1, 2, 3, 9, 33} { // hidden sizes of other models, no multiples of 128
+			for _, n := range []int{1, 2, 3, 9, 20, 33} { // hidden sizes of other models, no multiples of 128
 				cases = append(cases, Case{Label: "smollm2-135m_hidden", Type: t, Dims: []int{n, 576, 160}, Flags: "packed"},
 					Case{Label: "gpt-oss_hidden", Type: t, Dims: []int{n, 2880, 144}, Flags: "packed_bias"})
 			}

@@ -276,7 +276,7 @@ func (c *Config) place(found map[string]*gguf.Tensor, d *gpu.Device, context int
 }
 
 // spreads reports whether a device multiplies a weight of a type as F16, which has its values, several times as fast: one
-// that packs others of that shape, but not this type. That is NVFP4, whose packed form has whole tiles of 256 columns.
+// that packs others of that shape, but not this type. That is NVFP4 where the driver compiles the kernels.
 func spreads(d *gpu.Device, t kernel.DType, shape []int) (bool, error) {
 	if t != kernel.NVFP4 {
 		return false, nil
