@@ -170,7 +170,7 @@ func TestNormQKVReadsWhatFeedForwardPrepared(t *testing.T) {
 	})
 }
 
-// queriesOfPrepared has weights of the type `others`, but those of the values.
+// queriesOfPrepared reports whether rows were prepared; down and v have the type values, the other weights others.
 func queriesOfPrepared(t *testing.T, d *gpu.Device, n, cols int, others, values tensor.DType) bool {
 	const heads, kvHeads, dim, inner, eps = 4, 2, 64, 512, 1e-6
 	g := optable.NewGenerator(uint64(n))

@@ -77,7 +77,7 @@ VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
     const unsigned x_to = base + swizzled(row, chunk, chunks);
     const auto fetch_x = [&](int i, int stage) {
         if (i >= count) return;
-        const bool exists = P::depth <= unit_rows || k0 * P::depth + i * S::depth < cols;
+        const bool exists = !P::ragged || k0 * P::depth + i * S::depth < cols;
 #pragma unroll
         for (int j = 0; j < TOKENS / rows_a_turn; j++) {
             copy_async(x_to + stage * S::stage_bytes + j * rows_a_turn * chunks * 16, exists ? x_row[j] : x, exists);
