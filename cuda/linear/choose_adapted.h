@@ -15,6 +15,15 @@ static inline int64_t linear_adapted_rows(const vb_gpu *gpu, int64_t n) {
     return n > 1 && n <= LINEAR_N32_HOPPER && linear_has_wgmma(gpu) ? LINEAR_N32_HOPPER + 1 : n;
 }
 
+/* Whether packed_n1 adds an update for one item a block or cluster (packed/n1_item.cuh). A warp's part of x fits in 32
+ * registers a lane, and of blocks alone in one tile. `rows`: of all items. */
+static inline bool linear_n1_one_item(vb_packed_format f, int64_t rows, int64_t cols, const linear_items *p) {
+    const int64_t items = vb_ceil_div(linear_tile_rows(rows), p->parts),
+                  tiles = vb_ceil_div(vb_ceil_div(linear_row_tiles(f, cols), p->ksplit), p->warps);
+    return items * p->ksplit <= p->blocks &&
+           (p->ksplit > 1 ? tiles * f.depth <= 8 * 128 : tiles == 1 && p->stages >= p->parts);
+}
+
 /* linear_add of one row of x: packed_n1, or composed. */
 static inline linear_choice choose_adapted_linear(const linear_shape *s, int64_t ranks, bool aligned,
                                                   const vb_gpu *gpu) {
@@ -25,11 +34,25 @@ static inline linear_choice choose_adapted_linear(const linear_shape *s, int64_t
                : linear_choice_of(LINEAR_COMPOSED);
 }
 
+/* Lets a block of gate and up add up all its items at once, where it has a warp for each: then each warp asks for its
+ * item's U before the weights are on their way. */
+static inline void linear_n1_one_chunk(vb_packed_format f, int64_t items, int64_t cols, int64_t ranks,
+                                       linear_items *p) {
+    const int64_t rounds = p->blocks ? vb_ceil_div(items, p->blocks) : 0;
+    linear_items one = *p;
+    if (rounds <= one.chunk || rounds > one.warps) return;
+    one.chunk = (int)rounds, one.shared_bytes = 0;
+    while (one.stages > one.parts && linear_n1_adapted_shared(f, cols, &one, 2, ranks) > p->shared_bytes) one.stages--;
+    one.shared_bytes = p->shared_bytes;
+    if (linear_n1_adapted_shared(f, cols, &one, 2, ranks) == p->shared_bytes) *p = one;
+}
+
 /* norm_swiglu of one row of x. */
 static inline linear_choice choose_adapted_swiglu(const linear_shape *s, vb_dtype up, vb_layout up_layout,
                                                   int64_t ranks, bool aligned, const vb_gpu *gpu) {
-    const linear_choice c = choose_norm_swiglu(s, up, up_layout, gpu);
+    linear_choice c = choose_norm_swiglu(s, up, up_layout, gpu);
     const vb_packed_format f = vb_packed_format_of(s->type);
+    if (c.kernel == LINEAR_N1_SWIGLU) linear_n1_one_chunk(f, linear_tile_rows(s->rows), s->cols, ranks, &c.items);
     return aligned && c.kernel == LINEAR_N1_SWIGLU && linear_n1_adapts(gpu, f, &c.items, s->cols, 2, ranks)
                ? c
                : linear_choice_of(LINEAR_COMPOSED);

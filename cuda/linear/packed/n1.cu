@@ -3,7 +3,8 @@
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
-#include "linear/packed/n1.cuh"
+#include "linear/choose_adapted.h"
+#include "linear/packed/n1_item.cuh"
 
 namespace vb {
 namespace {
@@ -54,12 +55,14 @@ N1Leaves<3> leaves_of(const LinearExtra &extra) {
     return {{l.v[0], l.v[1], l.v[2]}, l.norm, l.sums, (int)l.rows, l.ranks / 8, l.matrices};
 }
 
-template <class Block, int PARTS, bool NORM, int KSPLIT, class Update>
+// ONE: item of a block or cluster, with an adapter's update.
+template <class Block, int PARTS, bool NORM, int KSPLIT, bool ONE, class Update>
 __global__ void __launch_bounds__(32 * n1_warps, 2) n1_kernel(N1Input in, RowsOut<NORM, PARTS, Update> out) {
-    n1_product<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
+    if constexpr (ONE) n1_item<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT);
+    else n1_product<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
 }
 
-template <class Block, int PARTS, bool NORM, int KSPLIT = 1, class Update = NoUpdate>
+template <class Block, int PARTS, bool NORM, int KSPLIT = 1, bool ONE = false, class Update = NoUpdate>
 vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream,
              const Update &update = {}) {
     using P = Packed<Block>;
@@ -77,7 +80,7 @@ vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &
     const int64_t bytes =
         linear_n1_adapted_shared(P::format, a.cols, &items, Update::active ? 1 : 0, extra.adapter.ranks);
     return launch_cluster(stream, clusters ? KSPLIT : 1, items.blocks, 32 * items.warps, bytes,
-                          n1_kernel<Block, PARTS, NORM, KSPLIT, Update>, in, out);
+                          n1_kernel<Block, PARTS, NORM, KSPLIT, ONE, Update>, in, out);
 }
 
 template <class Block>
@@ -88,9 +91,13 @@ vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &
         if (adapter.of[0].v && items.ksplit == 2 && !adapter.sums)
             VB_TRY(packed_project_n1(&adapter, 1, a.x, nullptr, a.cols, left_by_feed_forward, stream));
         const N1Update<1> update = n1_update<1>(adapter, 0, 1, items.warps, items.ksplit);
-        return items.ksplit == 2 ? n1<Block, 2, false, 2>(a, extra, items, stream, update)
-               : items.parts == 2 ? n1<Block, 2, false, 1>(a, extra, items, stream, update)
-                                  : n1<Block, 1, false, 1>(a, extra, items, stream, update);
+        const bool one = linear_n1_one_item(Packed<Block>::format, a.rows, a.cols, &items);
+        if (items.ksplit == 2)
+            return one ? n1<Block, 2, false, 2, true>(a, extra, items, stream, update)
+                       : n1<Block, 2, false, 2>(a, extra, items, stream, update);
+        if (one && !adapter.sums) return n1<Block, 1, false, 1, true>(a, extra, items, stream, update);
+        return items.parts == 2 ? n1<Block, 2, false>(a, extra, items, stream, update)
+                                : n1<Block, 1, false>(a, extra, items, stream, update);
     }
     if (items.ksplit == 2) return n1<Block, 2, false, 2>(a, extra, items, stream);
     return items.parts == 2 ? n1<Block, 2, false>(a, extra, items, stream)

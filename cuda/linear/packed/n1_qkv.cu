@@ -14,7 +14,8 @@
 #include "linear/linear.cuh"
 #include "linear/packed/heads.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
-#include "linear/packed/n1.cuh"
+#include "linear/choose_adapted.h"
+#include "linear/packed/n1_item.cuh"
 
 namespace vb {
 namespace {
@@ -173,7 +174,8 @@ struct QKVOut {
 };
 
 // Blocks 0 .. first_blocks - 1 compute `first` from weights of type A, the others `second` from weights of type B.
-template <class A, class B, Told TOLD, class Update>
+// ONE: item of a block, with an adapter's update.
+template <class A, class B, Told TOLD, bool ONE, class Update>
 __global__ void __launch_bounds__(32 * n1_warps, 2)
     n1_qkv_kernel(N1Input in, QKVOut<TOLD, Update> first, QKVOut<TOLD, Update> second, int first_blocks,
                   int second_items, int second_stages, int second_chunk) {
@@ -187,20 +189,24 @@ __global__ void __launch_bounds__(32 * n1_warps, 2)
     const int index = blockIdx.x - (of_second ? first_blocks : 0),
               count = of_second ? gridDim.x - first_blocks : first_blocks;
     if (of_second) in.items = second_items, in.stages = second_stages, in.chunk = second_chunk;
+    const auto product = [&](auto block, const QKVOut<TOLD, Update> &out) {
+        if constexpr (ONE) n1_item<decltype(block), 2, 1>(in, out, index);
+        else n1_product<decltype(block), 2>(in, out, index, count);
+    };
     if constexpr (std::is_same<A, B>::value) { // they differ in an adapter's update alone
         first.values = of_second;
         if constexpr (Update::active)
             if (of_second) first.update = second.update;
-        n1_product<A, 2>(in, first, index, count);
+        product(A(), first);
     } else if (of_second) {
-        n1_product<B, 2>(in, second, index, count);
+        product(B(), second);
     } else {
-        n1_product<A, 2>(in, first, index, count);
+        product(A(), first);
     }
 }
 
 // q and k from weights of type A and v from weights of type B. Where `qk` or `v` is false, the other alone.
-template <class A, class B, Told TOLD, class Update>
+template <class A, class B, Told TOLD, bool ONE = false, class Update>
 vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, const Update &of_qk,
                  const Update &of_v, vb_stream *stream) {
     static_assert(Packed<A>::depth == Packed<B>::depth, "one tiling of x");
@@ -220,7 +226,7 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
                                  linear_n1_adapted_shared(Packed<B>::format, a.wq.cols, &two, matrices, a.ranks));
     const int cluster = TOLD == Told::SQUARES ? head_items : TOLD == Told::GREATEST ? 2 : 1;
     return launch_cluster(stream, cluster, one.blocks + two.blocks, 32 * larger(one.warps, two.warps), bytes,
-                          n1_qkv_kernel<A, B, TOLD, Update>, in, first, second, one.blocks, v_items, two.stages,
+                          n1_qkv_kernel<A, B, TOLD, ONE, Update>, in, first, second, one.blocks, v_items, two.stages,
                           two.chunk);
 }
 
@@ -234,6 +240,11 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
                         : n1_qkv<A, B, Told::NOTHING>(a, c, qk, v, NoUpdate(), NoUpdate(), stream);
     const int warps = larger(qk ? c.qk.warps : 0, v ? c.v.warps : 0);
     const N1Update<1> of_qk = n1_update<1>(adapter, 0, 2, warps), of_v = n1_update<1>(adapter, 2, 1, warps);
+    const vb_packed_format of_a = Packed<A>::format, of_b = Packed<B>::format;
+    if ((!qk || linear_n1_one_item(of_a, (a.heads + a.kv_heads) * a.dim, a.wq.cols, &c.qk)) &&
+        (!v || linear_n1_one_item(of_b, a.kv_heads * a.dim, a.wq.cols, &c.v)))
+        return blocks ? n1_qkv<A, B, Told::GREATEST, true>(a, c, qk, v, of_qk, of_v, stream)
+                      : n1_qkv<A, B, Told::NOTHING, true>(a, c, qk, v, of_qk, of_v, stream);
     return blocks ? n1_qkv<A, B, Told::GREATEST>(a, c, qk, v, of_qk, of_v, stream)
                   : n1_qkv<A, B, Told::NOTHING>(a, c, qk, v, of_qk, of_v, stream);
 }
