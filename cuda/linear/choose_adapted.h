@@ -34,25 +34,11 @@ static inline linear_choice choose_adapted_linear(const linear_shape *s, int64_t
                : linear_choice_of(LINEAR_COMPOSED);
 }
 
-/* Lets a block of gate and up add up all its items at once, where it has a warp for each: then each warp asks for its
- * item's U before the weights are on their way. */
-static inline void linear_n1_one_chunk(vb_packed_format f, int64_t items, int64_t cols, int64_t ranks,
-                                       linear_items *p) {
-    const int64_t rounds = p->blocks ? vb_ceil_div(items, p->blocks) : 0;
-    linear_items one = *p;
-    if (rounds <= one.chunk || rounds > one.warps) return;
-    one.chunk = (int)rounds, one.shared_bytes = 0;
-    while (one.stages > one.parts && linear_n1_adapted_shared(f, cols, &one, 2, ranks) > p->shared_bytes) one.stages--;
-    one.shared_bytes = p->shared_bytes;
-    if (linear_n1_adapted_shared(f, cols, &one, 2, ranks) == p->shared_bytes) *p = one;
-}
-
 /* norm_swiglu of one row of x. */
 static inline linear_choice choose_adapted_swiglu(const linear_shape *s, vb_dtype up, vb_layout up_layout,
                                                   int64_t ranks, bool aligned, const vb_gpu *gpu) {
-    linear_choice c = choose_norm_swiglu(s, up, up_layout, gpu);
+    const linear_choice c = choose_norm_swiglu(s, up, up_layout, gpu);
     const vb_packed_format f = vb_packed_format_of(s->type);
-    if (c.kernel == LINEAR_N1_SWIGLU) linear_n1_one_chunk(f, linear_tile_rows(s->rows), s->cols, ranks, &c.items);
     return aligned && c.kernel == LINEAR_N1_SWIGLU && linear_n1_adapts(gpu, f, &c.items, s->cols, 2, ranks)
                ? c
                : linear_choice_of(LINEAR_COMPOSED);

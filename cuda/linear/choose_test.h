@@ -262,6 +262,18 @@ static void check_adapted(const linear_shape *s, const vb_gpu *gpu) {
                   "a token's down with unaligned U on %d", gpu->capability);
         }
 }
+/* One item a block or cluster: blocks enough, a tile for each warp, and of x no more than a warp's registers hold. */
+static void check_one_item(const linear_shape *s, const vb_gpu *gpu) {
+    const vb_packed_format f = vb_packed_format_of(s->type);
+    const linear_choice c = choose_adapted_linear(s, 8, true, gpu);
+    const linear_items *const p = &c.items;
+    if (c.kernel != LINEAR_PACKED_N1 || !linear_n1_one_item(f, s->rows, s->cols, p)) return;
+    const int64_t tiles = linear_row_tiles(f, s->cols), least = tiles / p->ksplit; /* of a block */
+    CHECK(gpu->capability >= 90 && (int64_t)p->blocks / p->ksplit * p->parts >= linear_tile_rows(s->rows) &&
+              least >= p->warps && (p->ksplit == 1 ? tiles == p->warps && p->stages >= p->parts : p->ksplit == 2) &&
+              vb_ceil_div(tiles, p->ksplit * p->warps) * f.depth <= 1024,
+          "an item a block of %ld rows of %ld columns on %d", (long)s->rows, (long)s->cols, gpu->capability);
+}
 /* The same of a model's shapes: of Llama 3B on Hopper and on an RTX 40. */
 static void check_adapted_shapes(void) {
     const vb_gpu cards[2] = {{90, 132, 227 << 10, true}, {89, 128, 99 << 10, false}};
@@ -285,6 +297,19 @@ static void check_adapted_shapes(void) {
                     : choose_adapted_feed_forward(&gate, VB_Q4_K, VB_PACKED, VB_Q6_K, VB_PACKED, 8, true, gpu).kernel,
                 want[2]);
         }
+    const struct {
+        vb_dtype type;
+        int64_t rows, cols;
+        bool one;
+    } products[] = {{VB_Q5_0, 896, 896, true},    {VB_Q5_0, 896, 4864, true},   {VB_Q4_K, 2048, 2048, true},
+                    {VB_Q6_K, 2048, 11008, true}, {VB_Q4_K, 3584, 3584, false}, {VB_Q6_K, 3584, 18944, false}};
+    for (int i = 0; i < 6; i++) { /* attention's and down's of Qwen2.5 0.5B, 3B and 7B */
+        const int64_t rows = products[i].rows, cols = products[i].cols;
+        const linear_shape s = {products[i].type, VB_PACKED, 1, rows, cols, false, true, true, true};
+        const linear_choice c = choose_adapted_linear(&s, 8, true, &cards[0]);
+        CHECK(linear_n1_one_item(vb_packed_format_of(s.type), rows, cols, &c.items) == products[i].one,
+              "an item a block of %ld rows of %ld columns", (long)rows, (long)cols);
+    }
 }
 
 static void test_linear(void) {
@@ -317,6 +342,7 @@ static void test_linear(void) {
             s.norm = true;
             check_swiglu(&s, gpu);
             check_adapted(&s, gpu);
+            if (s.n == 1) check_one_item(&s, gpu);
             const int64_t dim = 16 * (1 + any_of(16)), kv_heads = 1 + any_of(16), heads = kv_heads * (1 + any_of(8));
             const vb_dtype kv_types[] = {VB_F16, VB_F32, VB_Q8_0}, v_type = linear_types[any_of(LINEAR_TYPES)];
             const linear_qkv_shape qkv = {type, type, is_packable(gpu, v_type, kv_heads * dim, cols) ? v_type : type,
