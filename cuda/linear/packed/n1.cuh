@@ -161,7 +161,8 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     const bool adds = own_item < in.items && (mailed || warp < in.chunk);
     // What an adapter needs: V x as the block has it, and the rows of U and codes of the item that this warp adds up.
     // An instruction that the multiprocessor does not hold comes behind the weights that are on their way. So kernels
-    // find all this before they ask for weights.
+    // that begin early find all this before they ask for weights, and others while they wait for x.
+    constexpr bool begins_early = updated && !Out::late && KSPLIT == 1;
     float *const projected = KSPLIT > 1 ? inbox + n1_warps * KSPLIT * results : reinterpret_cast<float *>(mailboxes);
     [[maybe_unused]] auto projection = [&] {
         if constexpr (updated) {
@@ -172,13 +173,20 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     }();
     [[maybe_unused]] uint4 u = {};
     [[maybe_unused]] float code = 1;
-    if constexpr (updated) {
-        const int last = index + (in.items - 1 - index) / count * count; // of the block's items
-        projection.first = index < in.items ? out.matrix(index, 0) : 0;
-        projection.start(index < in.items ? out.matrix(last, 31) : projection.first);
-        if (warp < in.chunk && index + warp * count < in.items) u = load_update(out, index + warp * count, 0, lane);
-        if (adds) out.prepare(&ahead, own_item, lane);
-    }
+    [[maybe_unused]] auto prepare_update = [&] {
+        if constexpr (updated) {
+            const int last = index + (in.items - 1 - index) / count * count; // of the block's items
+            projection.first = index < in.items ? out.matrix(index, 0) : 0;
+            projection.start(index < in.items ? out.matrix(last, 31) : projection.first);
+            if (warp < in.chunk && index + warp * count < in.items)
+                u = load_update(out, index + warp * count, 0, lane);
+            if (adds) out.prepare(&ahead, own_item, lane);
+        }
+    };
+    [[maybe_unused]] auto fetch_update = [&] {
+        if constexpr (updated) code = load_code(out.update, 0, lane), projection.fetch_parts();
+    };
+    if constexpr (begins_early) prepare_update();
     if constexpr (Out::late && !x_first) fill(stages - in.late);
     else if constexpr (!x_first)
         for (; filled < stages; filled++, advance())
@@ -225,8 +233,8 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     if (!updated && adds) out.prepare(&ahead, own_item, lane);
     if (mailed) cluster_wait(); // all mailboxes stand
     wait_for_previous_kernel();
-    if (adds) out.fetch(&ahead, own_item, lane);
-    if constexpr (updated) code = load_code(out.update, 0, lane), projection.fetch_parts();
+    if ((!updated || begins_early) && adds) out.fetch(&ahead, own_item, lane);
+    if constexpr (begins_early) fetch_update();
     if constexpr (located)
         if (!has_tiles) locate();
     float square = 0;
@@ -239,6 +247,11 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             if constexpr (Out::late || x_first) fill(stages);
             // not before x is on its way: the next kernel's weights would delay it
             if (!Out::late || !in.patient) release_next_kernel();
+            if constexpr (updated && !begins_early) {
+                prepare_update();
+                if (adds) out.fetch(&ahead, own_item, lane);
+                fetch_update();
+            }
         }
         if (weighted && k != warp) load(norm, in.norm, k);
 #pragma unroll(short_code ? 1 : group)
