@@ -180,11 +180,12 @@ VB_DEVICE void n1_item(const N1Input &in, const Out &out, int item) {
 #pragma unroll
             for (int i = 1; i < early; i++) eight.x += parts[i].x, eight.y += parts[i].y;
 #pragma unroll 1
-            for (int i = early; from + i * 8 * warps < to; i++) {
+            for (int i = early; from - g + i * 8 * warps < to; i++) { // all lanes alike
                 const float2 more = part(group, i);
                 eight.x += more.x, eight.y += more.y;
             }
         }
+        __syncwarp(); // x as bytes is there; and all lanes are, for the tensor cores
         u.multiply(sum, make_float2(coded(eight.x, code.x), coded(eight.y, code.y)));
         if (++group == update.groups) break;
         u.load(out, item, group, lane), load_code(group);
@@ -192,7 +193,6 @@ VB_DEVICE void n1_item(const N1Input &in, const Out &out, int item) {
 #pragma unroll
         for (int i = 0; i < early; i++) parts[i] = part(group, i);
     }
-    __syncwarp(); // x as bytes
     const uint4 by = P::summand_words();
     const uint8_t *from_slot = activations + warp * V::bytes;
 #pragma unroll 1
