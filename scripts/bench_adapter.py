@@ -85,6 +85,7 @@ def main():
         peers = [torch_graph([lambda s=s: update(*s[:4]) for s in sets])]
         if not options.no_compile:
             try:
+                torch.compiler.reset()  # more shapes of one function than it keeps would run eagerly
                 compiled = torch.compile(update, dynamic=False)
                 peers.append(torch_graph([lambda s=s: compiled(*s[:4]) for s in sets]))
             except Exception as problem:  # a compiler that is missing must not lose the rest
