@@ -72,7 +72,8 @@ VB_DEVICE void n1_item(const N1Input &in, const Out &out, int item) {
     float *const partial = reinterpret_cast<float *>(activations + slots * V::bytes); // [n1_warps][results]
     float *const squares = partial + n1_warps * results;                              // [n1_warps]
     float *const inbox = squares + n1_warps; // [KSPLIT - 1][results]
-    uint64_t *const mailbox = reinterpret_cast<uint64_t *>(inbox + (KSPLIT - 1) * results), *const barriers = mailbox + 1;
+    uint64_t *const mailbox = reinterpret_cast<uint64_t *>(inbox + (KSPLIT - 1) * results);
+    uint64_t *const barriers = mailbox + 1; // [warps][stages]
 
     // What does not depend on the kernel before, the adapter's first: it would come behind the weights.
     const auto &update = out.update;
