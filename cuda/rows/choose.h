@@ -17,7 +17,7 @@
     X(ROWS_NARROW, "rows_narrow", "rows/{softmax,norm,layer_norm}.cu",                                                 \
       "softmax and norms of many rows of up to 128 whole vectors: several rows a warp")                                \
     X(ROWS_NARROW_WORDS, "rows_narrow_words", "rows/softmax.cu",                                                       \
-      "softmax of many rows of 17 to 128 words of 4 bytes that begin anywhere: the same by words")                     \
+      "softmax of many rows of 17 to 256 words of 4 bytes that begin anywhere: the same by words")                     \
     X(ROWS_REGISTERS, "rows_registers", "rows/{softmax,norm,layer_norm}.cu",                                           \
       "softmax, norms of rows of whole vectors, in a block's or cluster's registers")                                  \
     X(ROWS_CHUNKED, "rows_chunked", "rows/{softmax,norm,layer_norm}.cu",                                               \
@@ -72,13 +72,14 @@ enum {
     ROWS_CHUNK = 2048,
     ROWS_LEAST_CHUNKED = 16384,
     ROWS_NARROW_THREADS = 256,
+    ROWS_SHORT_THREADS = 128, /* of a block whose threads have a row each */
     ROWS_STAGED_BYTES = 8192, /* of a block with several rows, where it has a row for each of its threads' groups */
     ROWS_STAGED_BLOCKS = 8    /* of such blocks that a multiprocessor holds */
 };
 
 typedef struct rows_plan {
     rows_kernel kernel;
-    int per_thread; /* vectors: registers 1, 2 or 4; narrow 1 or 4 of a lane, or 4 words of 4 bytes */
+    int per_thread; /* vectors: registers 1, 2 or 4; narrow 1 or 4 of a lane, or 4 or 8 words of 4 bytes */
     int threads;    /* of a block */
     int cluster;    /* blocks that share a row */
     int lanes;      /* narrow, staged: of a row, a power of two up to 32; or staged: all of the block's threads */
@@ -101,7 +102,10 @@ static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t 
         plan.threads = (int)(warps < 2 ? 2 : warps > most ? most : warps) * 32;
         plan.lanes = plan.threads;
     } else {
-        while (plan.lanes < 32 && plan.lanes * 4 < cols) plan.lanes *= 2;
+        /* A thread has a whole short row, where rows occupy the GPU so. */
+        if (cols <= 16 && rows >= ROWS_SHORT_THREADS * gpu->multiprocessors) plan.threads = ROWS_SHORT_THREADS;
+        else
+            while (plan.lanes < 32 && plan.lanes * 4 < cols) plan.lanes *= 2;
         /* Several rows a group of threads, where the rows are more than the GPU holds groups. */
         const int64_t groups = plan.threads / plan.lanes,
                       of_bytes = vb_ceil_div(ROWS_STAGED_BYTES, groups * cols * bytes),
@@ -164,11 +168,13 @@ static inline int choose_rows_narrow(rows_plan *plan, vb_dtype type, int64_t row
 }
 
 /* The same by words of 4 bytes, of which the first and the last of a row may be shared with its neighbours. Shorter
- * rows and longer ones take less time in shared memory. */
-static inline int choose_rows_narrow_words(rows_plan *plan, vb_dtype type, int64_t rows, int64_t cols, int64_t least) {
-    const int64_t words = type == VB_F32 ? cols : cols / 2 + 1;
-    if (rows <= least || words <= 16 || words > 32 * 4) return 0;
-    const rows_plan narrow = {ROWS_NARROW_WORDS, 4, ROWS_NARROW_THREADS, 1, 1, 1, 1};
+ * rows and longer ones take less time in shared memory; not longer rows of which the GPU holds all at once. */
+static inline int choose_rows_narrow_words(rows_plan *plan, vb_dtype type, int64_t rows, int64_t cols,
+                                           const vb_gpu *gpu) {
+    const int64_t words = type == VB_F32 ? cols : cols / 2 + 1, sms = gpu->multiprocessors,
+                  most = rows <= ROWS_STAGED_BLOCKS * ROWS_NARROW_THREADS / 32 * sms ? 8 : 4;
+    if (rows <= sms || words <= 16 || words > 32 * most) return 0;
+    const rows_plan narrow = {ROWS_NARROW_WORDS, words > 32 * 4 ? 8 : 4, ROWS_NARROW_THREADS, 1, 1, 1, 1};
     *plan = narrow;
     while (plan->lanes * plan->per_thread < words) plan->lanes *= 2;
     return vb_ceil_div(rows, ROWS_NARROW_THREADS / plan->lanes) <= INT32_MAX;
@@ -184,7 +190,7 @@ static inline rows_plan choose_norm(vb_dtype type, int64_t rows, int64_t cols, i
 static inline rows_plan choose_softmax(vb_dtype type, int64_t rows, int64_t cols, int aligned, const vb_gpu *gpu) {
     rows_plan plan;
     if (choose_rows_narrow(&plan, type, rows, cols, aligned, gpu->multiprocessors)) return plan;
-    if (choose_rows_narrow_words(&plan, type, rows, cols, gpu->multiprocessors)) return plan;
+    if (choose_rows_narrow_words(&plan, type, rows, cols, gpu)) return plan;
     return choose_rows(type, rows, cols, aligned, 512, 1, gpu);
 }
 

@@ -1,7 +1,7 @@
 // softmax.cu: out[r][c] = exp(in[r][c] - max_r) / sum_r, in place allowed; arithmetic in float32.
 //
-//   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane, or 4 words of rows that begin
-//              anywhere
+//   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane, or 4 or 8 words of rows that
+//              begin anywhere
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; 384 bytes of shared memory
 //   staged     staged.cuh
 //   looped     grid rows, block 512; reads the row three times (twice from the cache) and writes it once
@@ -97,10 +97,10 @@ __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
 
 // Rows that begin anywhere, by words of 4 bytes. Elements of a word that are not the row's count as -inf, and are not
 // written.
-template <class T>
+template <class T, int LOADS>
 __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
     softmax_narrow_words_kernel(T *out, const T *in, int64_t rows, int cols, int lanes) {
-    constexpr int W = 4 / sizeof(T), LOADS = 4;
+    constexpr int W = 4 / sizeof(T);
     using Word = Vec<T, W>;
     wait_for_previous_kernel();
     release_next_kernel();
@@ -264,8 +264,10 @@ extern "C" vb_status vb_cuda_softmax_batched(void *out, const void *in, vb_dtype
                 plan.per_thread == 1 ? softmax_narrow_kernel<T, 1> : softmax_narrow_kernel<T, 4>, o, x, rows, (int)cols,
                 plan.lanes);
         if (plan.kernel == ROWS_NARROW_WORDS)
-            return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads,
-                                     0, softmax_narrow_words_kernel<T>, o, x, rows, (int)cols, plan.lanes);
+            return launch_overlapped(
+                stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads, 0,
+                plan.per_thread == 4 ? softmax_narrow_words_kernel<T, 4> : softmax_narrow_words_kernel<T, 8>, o, x,
+                rows, (int)cols, plan.lanes);
         if (plan.kernel == ROWS_STAGED) return launch_staged(plan, o, x, SoftmaxStaged(), rows, cols, stream);
         if (plan.kernel == ROWS_REGISTERS)
             return with_per_thread(plan.per_thread, [&](auto per_thread) {

@@ -3,7 +3,7 @@
 // element, and writes the piece back by vectors. Only the ends of a piece may be less than a vector.
 //
 //   grid     ceil(rows / rows a block)
-//   block    256 threads, 1 to 32 of them a row; or 32 to 1024 threads, which share the block's one row
+//   block    128 or 256 threads, 1 to 32 of them a row; or 32 to 1024 threads, which share the block's one row
 //   shared   the piece and up to 16 bytes
 //   moves    2 * rows * cols * sizeof(T) bytes
 //   bound    memory bandwidth; short rows of 16 bits: instructions
