@@ -341,7 +341,7 @@ static inline double matmul_3xf16_time(const vb_matmul_args *x, const vb_gpu *gp
 }
 /* Whether tiles of matmul_sm90 256 columns wide take less time than tiles of 128: so many rounds of tiles, by their
  * widths. Two narrow tiles load more, and end twice. */
-enum { MATMUL_SM90_TILE_M = 128, MATMUL_SM90_MOST_PARTS = 16 };
+enum { MATMUL_SM90_TILE_M = 128, MATMUL_SM90_MOST_PARTS = 16, MATMUL_SM90_MOST_MEETING = 4 };
 static inline int64_t matmul_sm90_tiles(const vb_matmul_args *x, int tile_n) {
     return vb_ceil_div(x->m, MATMUL_SM90_TILE_M) * vb_ceil_div(x->n, tile_n) * x->batch;
 }
@@ -352,39 +352,67 @@ static inline int matmul_sm90_wide(const vb_matmul_args *x, int multiprocessors)
 /* How matmul_sm90 cuts up a product of 16 bits. */
 typedef struct matmul_sm90_plan {
     int tile_n, parts; /* columns of a tile, 128 or 256; blocks that share the k of a tile */
-    int pair;          /* 2: two blocks at tiles one above the other copy half of B's tile each, for both; else 1 */
+    int meet; /* whether the last block of a shared tile adds the sums of the others; else add_parts does */
+    int pair; /* 2: two blocks at tiles one above the other copy half of B's tile each, for both; else 1 */
     double time;
 } matmul_sm90_plan;
+/* Tiles of a product, or pairs of them; those that have one block each: where blocks meet, all rounds but the last. */
+static inline int64_t matmul_sm90_units(const vb_matmul_args *x, const matmul_sm90_plan *plan) {
+    return vb_ceil_div(x->m, MATMUL_SM90_TILE_M * plan->pair) * vb_ceil_div(x->n, plan->tile_n) * x->batch;
+}
+static inline int64_t matmul_sm90_whole(const vb_matmul_args *x, const matmul_sm90_plan *plan, int multiprocessors) {
+    const int64_t places = multiprocessors / plan->pair;
+    return plan->meet ? matmul_sm90_units(x, plan) / places * places : 0;
+}
+/* Memory in which blocks meet. */
+static inline int64_t matmul_sm90_meeting_bytes(const vb_matmul_args *x, const matmul_sm90_plan *plan,
+                                                int multiprocessors) {
+    const int64_t shared = matmul_sm90_units(x, plan) - matmul_sm90_whole(x, plan, multiprocessors);
+    return shared * plan->pair * plan->parts * MATMUL_SM90_TILE_M * plan->tile_n * (int64_t)sizeof(float);
+}
 /* One block a multiprocessor takes whole tiles, and a step takes half as long on an empty GPU. Sums of parts are
- * written and read once. */
-static inline double matmul_sm90_time(const vb_matmul_args *x, int tile_n, int parts, int multiprocessors) {
-    const int wide = tile_n == 256, odd = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
-    const int64_t items = matmul_sm90_tiles(x, tile_n) * parts;
-    const double taken = (double)items / multiprocessors, full = taken < 1 ? taken : 1;
-    const double tile = (wide ? 2.6 : 1.5) + (odd && parts == 1 ? wide ? 2.4 : 1.8 : 0),
-                 step = (wide ? 0.88 : 0.56) * (0.47 + 0.53 * full);
-    const double blocks = (double)vb_ceil_div(items, multiprocessors) *
-                          (tile + step * (double)vb_ceil_div(vb_ceil_div(x->k, 64), parts));
+ * written and read once. Narrow tiles of an A stored [k][m] are bound by shared memory. */
+static inline double matmul_sm90_time(const vb_matmul_args *x, const matmul_sm90_plan *plan, int multiprocessors) {
+    const int wide = plan->tile_n == 256, parts = plan->parts,
+              odd = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
+    const int64_t tiles = matmul_sm90_tiles(x, plan->tile_n), whole = matmul_sm90_whole(x, plan, multiprocessors),
+                  items = (tiles - whole) * parts, last = items % multiprocessors,
+                  steps = vb_ceil_div(x->k, 64), part = vb_ceil_div(steps, parts);
+    const double tile = (wide ? 2.6 : 1.5) + (odd && (parts == 1 || plan->meet) ? wide ? 2.4 : 1.8 : 0),
+                 step = wide ? 0.88 : x->a_transposed ? 0.63 : 0.56;
+    double blocks = (double)(whole / multiprocessors) * (tile + step * (double)steps) +
+                    (double)(items / multiprocessors) * (tile + step * (double)part);
+    if (last) blocks += tile + step * (0.47 + 0.53 * (double)last / multiprocessors) * (double)part;
     if (parts == 1) return 2.3 + blocks;
     const double memory = 2 / 3.5e6 * ((double)x->m * x->k + (double)x->k * x->n) * x->batch;
-    return 4.2 + 2.7e-6 * parts * x->m * x->n * x->batch + (blocks > memory ? blocks : memory);
+    if (blocks < memory) blocks = memory;
+    if (plan->meet) return 3.3 + (wide ? 1.2 : 0.6) * parts + blocks;
+    return 4.2 + 2.7e-6 * parts * x->m * x->n * x->batch + blocks;
 }
-/* Blocks share k where tiles are fewer than multiprocessors. Pairs of them take no more rounds. */
+/* Blocks share k where tiles are fewer than multiprocessors, or those of the last round. Pairs of them take no more
+ * rounds. */
 static inline matmul_sm90_plan matmul_sm90_plan_of(const vb_matmul_args *x, int multiprocessors) {
-    const int wide = matmul_sm90_wide(x, multiprocessors);
-    matmul_sm90_plan best = {wide ? 256 : 128, 1, 1, 0};
-    best.time = matmul_sm90_time(x, best.tile_n, 1, multiprocessors);
-    for (int tile_n = 128; tile_n <= 256; tile_n *= 2)
-        for (int parts = 2; parts <= MATMUL_SM90_MOST_PARTS && parts * 4 * 64 <= x->k; parts++) {
-            if (matmul_sm90_tiles(x, tile_n) >= multiprocessors) break;
-            const matmul_sm90_plan plan = {tile_n, parts, 1, matmul_sm90_time(x, tile_n, parts, multiprocessors)};
-            if (plan.time < best.time) best = plan;
+    const int64_t sms = multiprocessors;
+    matmul_sm90_plan best = {0, 1, 0, 1, 0};
+    for (int tile_n = 128; tile_n <= 256; tile_n *= 2) {
+        const int64_t tiles = matmul_sm90_tiles(x, tile_n), last = tiles % sms;
+        for (int parts = 1; parts <= MATMUL_SM90_MOST_PARTS; parts++) {
+            if (parts > 1 && parts * 4 * 64 > x->k) break;
+            for (int meet = 0; meet <= 1; meet++) {
+                if (meet ? parts == 1 || parts > MATMUL_SM90_MOST_MEETING || last == 0 || last * parts > sms
+                         : parts > 1 && tiles >= sms)
+                    continue;
+                matmul_sm90_plan plan = {tile_n, parts, meet, 1, 0};
+                plan.time = matmul_sm90_time(x, &plan, multiprocessors);
+                if (best.tile_n == 0 || plan.time < best.time) best = plan;
+            }
         }
-    const int64_t tiles = matmul_sm90_tiles(x, 256) * best.parts,
-                  pairs = vb_ceil_div(x->m, 2 * MATMUL_SM90_TILE_M) * vb_ceil_div(x->n, 256) * x->batch * best.parts;
-    if (best.tile_n == 256 && (best.parts > 1 || tiles >= multiprocessors) && x->k >= 256 * best.parts &&
-        vb_ceil_div(pairs, multiprocessors / 2) <= vb_ceil_div(tiles, multiprocessors))
-        best.pair = 2;
+    }
+    const int64_t tiles = matmul_sm90_tiles(x, 256), places = sms / 2,
+                  pairs = vb_ceil_div(x->m, 2 * MATMUL_SM90_TILE_M) * vb_ceil_div(x->n, 256) * x->batch;
+    const int no_more = best.meet ? pairs / places <= tiles / sms && pairs % places * best.parts <= places
+                                  : vb_ceil_div(pairs * best.parts, places) <= vb_ceil_div(tiles * best.parts, sms);
+    if (best.tile_n == 256 && (best.parts > 1 || tiles >= sms) && x->k >= 256 * best.parts && no_more) best.pair = 2;
     return best;
 }
 /* 16 bits by matmul_sm90 or matmul_mma, with copies of the operands that are no whole vectors. */
@@ -488,12 +516,14 @@ static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *g
                   copies = vb_ceil_div(most * plan.k_each, 8 * 32 * MATMUL_SKINNY_WARPS); /* of the few, 8 a thread */
     if (plan.lanes) {
         matmul_skinny_plan dot = plan;
+        /* Rows that begin anywhere are read by two loads a vector. */
         const double waited = matmul_skinny_plan_dot(&dot, x, gpu->multiprocessors),
-                     moved = (double)x->m * x->k * x->n * x->batch * matmul_element_bytes(x->type) / 2.8e6;
+                     rate = plan.vectors ? 2.8e6 : x->type == VB_F32 ? 1.5e6 : 1.0e6,
+                     moved = (double)x->m * x->k * x->n * x->batch * matmul_element_bytes(x->type) / rate;
         return 1.5 + (moved > waited ? moved : waited);
     }
     const double taken = (double)plan.blocks * plan.parts / (2.0 * gpu->multiprocessors),
-                 step = x->type == VB_F32 ? plan.by_k ? 2.7 : 3.7 : 4.0,
+                 step = x->type == VB_F32 ? plan.by_k ? 2.7 : most == 8 ? 9.0 : 3.7 : 4.0,
                  latency = (taken > 1 ? taken : 1) * (step * (double)plan.steps + (double)copies - 1),
                  elements = (double)x->m * x->k + (double)x->k * x->n + (double)x->m * x->n,
                  memory = elements * x->batch * matmul_element_bytes(x->type) / (x->type == VB_F32 ? 1.2e6 : 0.7e6);

@@ -15,8 +15,13 @@ vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *s
     case GEMM_SM90: return gemm_sm90(x, stream);
     case GEMM_3XF16_SM90: return gemm_3xf16_sm90(x, stream);
     case MATMUL_SM90: return matmul_sm90(x, stream);
-    case MATMUL_PADDED_SM90:
-        return matmul_padded(x, matmul_sm90, matmul_sm90_plan_of(&x, multiprocessors(stream)).parts, stream);
+    case MATMUL_PADDED_SM90: {
+        const int sms = multiprocessors(stream);
+        const matmul_sm90_plan plan = matmul_sm90_plan_of(&x, sms);
+        return matmul_padded(x, matmul_sm90,
+                             plan.meet ? matmul_sm90_meeting_bytes(&x, &plan, sms) : k_parts_bytes(plan.parts, x),
+                             stream);
+    }
     case MATMUL_3XF16_SM90: return matmul_3xf16_sm90(x, stream);
     case MATMUL_1XF16_SM90: return matmul_1xf16_sm90(x, stream);
     case MATMUL_KSPLIT: return matmul_ksplit(x, stream);
@@ -25,7 +30,7 @@ vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *s
         const vb_gpu gpu = gpu_of(stream);
         matmul_ksplit_plan plan = {64, 64, 1, 0, 0, 0};
         matmul_mma_plan_of(&plan, &x, &gpu);
-        return matmul_padded(x, matmul_mma, plan.parts, stream);
+        return matmul_padded(x, matmul_mma, k_parts_bytes(plan.parts, x), stream);
     }
     case MATMUL_3XTF32_ANY: return matmul_3xtf32_any(x, stream);
     case MATMUL_TF32: return matmul_tf32(x, stream);

@@ -199,10 +199,10 @@ vb_status matmul_skinny(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_ksplit(const vb_matmul_args &x, vb_stream *stream);
 // `sums`: memory for the sums of blocks that share k, or null for the stream's workspace.
 vb_status matmul_mma(const vb_matmul_args &x, vb_stream *stream, void *sums = nullptr);
-// By a kernel for whole vectors, of which so many blocks share k.
+// By a kernel for whole vectors, whose blocks share k by so many bytes of sums.
 vb_status matmul_padded(const vb_matmul_args &x,
-                        vb_status (*product)(const vb_matmul_args &, vb_stream *, void *sums), int parts,
-                        vb_stream *stream);
+                        vb_status (*product)(const vb_matmul_args &, vb_stream *, void *sums),
+                        int64_t sums_bytes, vb_stream *stream);
 vb_status matmul_tf32(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_f32(const vb_matmul_args &x, vb_stream *stream);
 vb_status matmul_simt(const vb_matmul_args &x, vb_stream *stream);

@@ -149,6 +149,7 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
         stage = stage == stages - 1 ? 0 : stage + 1;
 #pragma unroll
         for (int d = 0; d < depth; d += 16) {
+            if (d > 0 && k + d >= p.k) break; // zeros
             float part[sums][R][Q][4];
 #pragma unroll
             for (int e8 = d; e8 < d + 16; e8 += 8) {

@@ -29,7 +29,7 @@ struct Operand {
 } // namespace
 
 vb_status matmul_padded(const vb_matmul_args &args,
-                        vb_status (*product)(const vb_matmul_args &, vb_stream *, void *sums), int parts,
+                        vb_status (*product)(const vb_matmul_args &, vb_stream *, void *sums), int64_t sums_bytes,
                         vb_stream *stream) {
     vb_matmul_args x = args;
     const Operand a = {&x.a, &x.a_stride, &x.a_batch_stride, x.a_transposed ? x.k : x.m, x.a_transposed ? x.m : x.k,
@@ -40,7 +40,7 @@ vb_status matmul_padded(const vb_matmul_args &args,
     const bool pad_b = !matmul_vectors(x.b, x.type, x.b_stride, x.b_batch_stride);
     const int64_t a_bytes = pad_a ? a.padded().bytes() : 0, b_bytes = pad_b ? b.padded().bytes() : 0;
     char *memory;
-    VB_TRY(workspace((void **)&memory, a_bytes + b_bytes + k_parts_bytes(parts, x), stream));
+    VB_TRY(workspace((void **)&memory, a_bytes + b_bytes + sums_bytes, stream));
     if (pad_a && pad_b) VB_TRY(pad_rows<false>(stream, a.copy_to(memory), b.copy_to(memory + a_bytes)));
     else VB_TRY(pad_rows<false>(stream, (pad_a ? a : b).copy_to(memory)));
     if (pad_a) a.use(memory);

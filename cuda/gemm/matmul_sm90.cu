@@ -18,7 +18,19 @@ vb_status matmul_16bit(const vb_matmul_args &x, void *sums, vb_stream *stream) {
     Problem<T> p = {};
     describe(p, x);
     p.steps = (int)ceil_div<int64_t>(x.k, product_depth), p.pair = plan.pair;
-    VB_TRY(plan_k_parts(&p.parts, plan.parts, x, stream, sums));
+    if (plan.meet) {
+        const vb_status room =
+            sums ? VB_OK
+                 : workspace(&sums, matmul_sm90_meeting_bytes(&x, &plan, multiprocessors(stream)), stream);
+        if (room == VB_OK) {
+            p.meeting = (float *)sums, p.arrived = counters(stream), p.parts.count = plan.parts;
+            p.whole = (int)matmul_sm90_whole(&x, &plan, multiprocessors(stream));
+        } else if (room != VB_OUT_OF_MEMORY) { // else the parts stay together
+            return room;
+        }
+    } else {
+        VB_TRY(plan_k_parts(&p.parts, plan.parts, x, stream, sums));
+    }
     const Operand a = {x.a,        x.a_transposed ? x.k : x.m, x.a_transposed ? x.m : x.k,
                        x.a_stride, x.a_batch_stride,           p.a_shared ? 1 : x.batch};
     const Operand b = {x.b,        x.b_transposed ? x.n : x.k, x.b_transposed ? x.k : x.n,
@@ -28,7 +40,7 @@ vb_status matmul_16bit(const vb_matmul_args &x, void *sums, vb_stream *stream) {
         return plan.tile_n == 256 ? launch_matmul<T, T, 256, A_MN, B_MN, 0>(a, b, x.type, p, stream)
                                   : launch_matmul<T, T, 128, A_MN, B_MN, 0>(a, b, x.type, p, stream);
     }));
-    return add_parts<T>(x, p.parts, PlainSum(), stream);
+    return plan.meet ? VB_OK : add_parts<T>(x, p.parts, PlainSum(), stream);
 }
 
 } // namespace

@@ -8,7 +8,8 @@
 //          The others multiply 64 rows each with wgmma, which reads both orders.
 //          They write C from registers
 //   pairs  two blocks of a cluster at tiles one above the other copy half of B's tile each, for both
-//   parts  where tiles are few, several blocks have a part of k of each; add_parts (matmul.cuh) adds their sums
+//   parts  where tiles are few, or those of the last round, several blocks have a part of k of each. The last of up to
+//          four adds the sums of the others in the order of k; else add_parts (matmul.cuh) adds them
 //
 // TMA reads zeros outside the matrices. PARTS = 0: C has the type of the operands. Else C is float32, and the operands
 // are scaled operands in so many parts (sm90_product.cuh).
@@ -33,6 +34,11 @@ struct Problem {
     int m, k, n, batch, steps, group_rows;
     int pair;     // blocks of a cluster: 1 or 2
     KParts parts; // of k
+    int whole;    // tiles, or pairs of them, that have one block each
+    // Where blocks with parts of a tile meet: float[shared tile of a block][part][thread of the consumers][sums], and
+    // counters of the blocks there. Else null.
+    float *meeting;
+    unsigned *arrived;
     ScaledOperands scaled; // of the first matrices of the batch, where operands are scaled
     int64_t a_batch, b_batch;
 };
@@ -46,6 +52,36 @@ VB_DEVICE ScaledOperands scaled_of(const Problem<Out> &p, int z) {
     of.a_scale += p.a_shared ? 0 : (int64_t)z * p.m, of.b_scale += p.b_shared ? 0 : (int64_t)z * p.n;
     of.a += z * p.a_batch, of.b += z * p.b_batch;
     return of;
+}
+
+// Blocks with the sums of `count` parts of a tile meet. The last to come gets true and all sums, the others false.
+template <int N>
+VB_DEVICE bool meet_others(float *meeting, unsigned *arrived, float (&sum)[N], int tile, int part, int count) {
+    __shared__ unsigned before;
+    const int thread = threadIdx.x - 128;
+    float4 *const places = reinterpret_cast<float4 *>(meeting) + (int64_t)tile * count * (N / 4) * 256 + thread;
+#pragma unroll
+    for (int i = 0; i < N / 4; i++)
+        places[(part * (N / 4) + i) * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+    __threadfence();
+    sm90::group_sync(1, 256);
+    if (thread == 0) {
+        before = atomicAdd(arrived + tile, 1);
+        if ((int)before == count - 1) arrived[tile] = 0;
+    }
+    sm90::group_sync(1, 256);
+    if ((int)before < count - 1) return false;
+    __threadfence();
+#pragma unroll
+    for (int i = 0; i < N; i++) sum[i] = 0;
+#pragma unroll 1 // for want of registers
+    for (int p = 0; p < count; p++)
+#pragma unroll
+        for (int i = 0; i < N / 4; i++) {
+            const float4 x = __ldcg(places + (p * (N / 4) + i) * 256);
+            sum[4 * i] += x.x, sum[4 * i + 1] += x.y, sum[4 * i + 2] += x.z, sum[4 * i + 3] += x.w;
+        }
+    return true;
 }
 
 #endif
@@ -65,7 +101,8 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
     const unsigned rank = pair ? sm90::cluster_rank() : 0;
     // A pair counts as one tile of twice the rows.
     const int tiles_m = ceil_div(p.m, tile_m * p.pair), tiles_n = ceil_div(p.n, BN), tiles = tiles_m * tiles_n;
-    const int first_item = blockIdx.x / p.pair, item_step = gridDim.x / p.pair, items = tiles * p.batch * p.parts.count;
+    const int first_item = blockIdx.x / p.pair, item_step = gridDim.x / p.pair, shared_tiles = tiles * p.batch - p.whole,
+              items = p.whole + shared_tiles * p.parts.count;
 
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&a_map);
@@ -81,19 +118,23 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
     wait_for_previous_kernel();
     release_next_kernel();
 
-    // Matrix z, the corner of its tile, the part of k and the steps of the part.
+    // Matrix z, the corner of its tile, the part of k (of so many) and the steps of the part; the tile's number.
     struct Item {
-        int z, m0, n0, part, first, end;
+        int z, m0, n0, part, parts, first, end, tile;
     };
     const auto item_at = [&](int index) {
-        const int2 at = tile_in_bands(index % tiles, tiles_m, tiles_n, p.group_rows);
-        const int matrix = index / tiles, part = matrix / p.batch;
-        return Item{matrix - part * p.batch,
+        const int parts = index < p.whole ? 1 : p.parts.count,
+                  part = index < p.whole ? 0 : (index - p.whole) / shared_tiles,
+                  tile = index - part * shared_tiles;
+        const int2 at = tile_in_bands(tile % tiles, tiles_m, tiles_n, p.group_rows);
+        return Item{tile / tiles,
                     (at.x * p.pair + (int)rank) * tile_m,
                     at.y * BN,
                     part,
-                    (int)((int64_t)p.steps * part / p.parts.count),
-                    (int)((int64_t)p.steps * (part + 1) / p.parts.count)};
+                    parts,
+                    (int)((int64_t)p.steps * part / parts),
+                    (int)((int64_t)p.steps * (part + 1) / parts),
+                    tile};
     };
 
     if (group == 0) {
@@ -149,11 +190,16 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
             // 64 rows of A take as many bytes in either order.
             multiply_stages<T, Ring, BN, A_MN, B_MN, PARTS == 2>(sum, at, item.end - item.first, ring, full,
                                                                  consumer * 64 * sm90::row_bytes, 0, release);
+            if constexpr (PARTS == 0)
+                if (item.parts > 1 && p.meeting &&
+                    !meet_others(p.meeting, p.arrived, sum, (item.tile - p.whole) * p.pair + (int)rank, item.part,
+                                 item.parts))
+                    continue;
             const int row = item.m0 + consumer * 64 + warp * 16;
             const ProductOutput<Out> c = {p.c + item.z * p.c_batch_stride, p.c_stride, p.m, p.n, p.c_vectors};
             if constexpr (PARTS > 0) {
                 store_rows_scaled<BN>(c, scaled_of(p, item.z), sum, row, item.n0);
-            } else if (p.parts.count > 1) {
+            } else if (item.parts > 1 && !p.meeting) {
                 float *const sums = p.parts.sums + item.part * p.parts.part + (int64_t)item.z * p.m * p.parts.row;
                 store_rows_of_part<BN>({sums, p.parts.row, p.m, (int)p.parts.row, true}, sum, row, item.n0);
             } else if (p.c_vectors) {
@@ -175,7 +221,7 @@ void describe(Problem<Out> &p, const vb_matmul_args &x) {
     p.c_vectors = matmul_vectors(x.c, x.type, x.c_stride, x.c_batch_stride);
     p.a_shared = x.a_batch_stride == 0, p.b_shared = x.b_batch_stride == 0;
     p.m = (int)x.m, p.k = (int)x.k, p.n = (int)x.n, p.batch = (int)x.batch;
-    p.pair = 1, p.parts = describe_k_parts(1, x, nullptr);
+    p.pair = 1, p.parts = describe_k_parts(1, x, nullptr), p.whole = 0, p.meeting = nullptr;
 }
 
 // An operand as TMA copies it: `rows` of `columns` elements of 16 bits, `stride` apart, in `matrices` of them.
@@ -196,7 +242,7 @@ vb_status launch_matmul(const Operand &a, const Operand &b, vb_dtype type, Probl
     VB_TRY(a.map(&a_map, type, A_MN ? product_depth : tile_m, stream));
     VB_TRY(b.map(&b_map, type, (B_MN ? product_depth : BN) / p.pair, stream));
     const int64_t tiles = ceil_div<int64_t>(p.m, tile_m * p.pair) * ceil_div<int64_t>(p.n, BN),
-                  items = tiles * p.batch * p.parts.count;
+                  items = p.whole + (tiles * p.batch - p.whole) * p.parts.count;
     p.group_rows = 16 / p.pair;
     return launch_cluster(stream, p.pair,
                           (unsigned)smaller<int64_t>(items, multiprocessors(stream) / p.pair) * p.pair,
