@@ -68,8 +68,10 @@ __global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 
         if (more) load(k + depth);
         const unsigned a_stage = a_at + stage * stage_bytes, b_stage = b_at + stage * stage_bytes;
 #pragma unroll
-        for (int i = 0; i < depth / 16; i++)
+        for (int i = 0; i < depth / 16; i++) {
+            if (i > 0 && k + i * 16 >= p.k) break; // zeros
             multiply_tiles<T, A_T, B_T, LoadA::width, LoadB::width>(sum, a_stage, b_stage, i);
+        }
         stage ^= 1;
         if (more) store(stage);
         __syncthreads();

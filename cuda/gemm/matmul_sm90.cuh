@@ -101,8 +101,8 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
     const unsigned rank = pair ? sm90::cluster_rank() : 0;
     // A pair counts as one tile of twice the rows.
     const int tiles_m = ceil_div(p.m, tile_m * p.pair), tiles_n = ceil_div(p.n, BN), tiles = tiles_m * tiles_n;
-    const int first_item = blockIdx.x / p.pair, item_step = gridDim.x / p.pair, shared_tiles = tiles * p.batch - p.whole,
-              items = p.whole + shared_tiles * p.parts.count;
+    const int first_item = blockIdx.x / p.pair, item_step = gridDim.x / p.pair;
+    const int shared_tiles = tiles * p.batch - p.whole, items = p.whole + shared_tiles * p.parts.count;
 
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&a_map);
