@@ -110,6 +110,24 @@ static void check_named_matmul(void) {
     CHECK(choose_matmul_m1(ALIGNED, VB_F32, 4096, 4095, hopper) == MATMUL_M1, "one row of odd columns");
 }
 
+/* Blocks that meet fill a round at most, and few tiles of a last round are shared by them alone. */
+static void check_meeting(void) {
+    for (int i = 0; i < 4000; i++) {
+        vb_matmul_args x = product(VB_F16, any_size(14), any_size(14), any_size(14));
+        x.batch = any_of(2) ? 1 : any_size(8);
+        const matmul_sm90_plan plan = matmul_sm90_plan_of(&x, 132);
+        const int64_t whole = matmul_sm90_whole(&x, &plan, 132), shared = matmul_sm90_units(&x, &plan) - whole;
+        CHECK(!plan.meet || (plan.parts > 1 && plan.parts <= MATMUL_SM90_MOST_MEETING && shared > 0 &&
+                             shared * plan.parts * plan.pair <= 132 && whole * plan.pair % 132 == 0),
+              "%ld x %ld x %ld, batch %ld: %d parts of %ld tiles", (long)x.m, (long)x.k, (long)x.n, (long)x.batch,
+              plan.parts, (long)shared);
+        CHECK(plan.parts == 1 || x.k >= plan.parts * 4 * 64, "%d parts of k %ld", plan.parts, (long)x.k);
+    }
+    const vb_matmul_args x = product(VB_F16, 344, 4800, 11704);
+    const matmul_sm90_plan plan = matmul_sm90_plan_of(&x, 132);
+    CHECK(plan.meet && plan.tile_n == 256 && matmul_sm90_whole(&x, &plan, 132) == 132, "a last round of 6 tiles");
+}
+
 /* The smaller operand is turned where both run along k and are large, in the matrices and rows that a grid has. */
 static void check_turns(void) {
     const struct {
@@ -130,6 +148,7 @@ static void check_turns(void) {
 
 static void test_matmul(void) {
     check_turns();
+    check_meeting();
     static const vb_dtype types[] = {VB_F32, VB_F16, VB_BF16};
     for (int i = 0; i < 4000; i++) {
         vb_matmul_args x = product(types[any_of(3)], any_size(20), any_of(50) ? any_size(16) : 0, any_size(20));

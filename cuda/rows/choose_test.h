@@ -99,6 +99,8 @@ static void test_rows(void) {
     const vb_gpu *const hopper = &gpus[7];
     CHECK(choose_softmax(VB_F32, 1000000, 8, 1, hopper).kernel == ROWS_NARROW, "softmax of 8");
     CHECK(choose_softmax(VB_F32, 100000, 33, 1, hopper).kernel == ROWS_NARROW_WORDS, "softmax of 33");
+    CHECK(choose_softmax(VB_F32, 4488, 183, 1, hopper).kernel == ROWS_NARROW_WORDS, "softmax of 183");
+    CHECK(choose_softmax(VB_F32, 43296, 13, 1, hopper).lanes == 1, "softmax of 13");
     CHECK(choose_softmax(VB_F16, 100, 49964, 1, hopper).kernel == ROWS_STAGED, "softmax of long odd rows");
     CHECK(choose_softmax(VB_F16, 16, 49964, 1, hopper).kernel == ROWS_CHUNKED, "softmax of a few of them");
     CHECK(choose_softmax(VB_F32, 65536, 257, 1, hopper).kernel == ROWS_STAGED, "softmax of 257");
