@@ -25,25 +25,12 @@ __global__ void __launch_bounds__(threads)
     const int64_t across = ceil_div<int64_t>(p.n, width);
     const int64_t m0 = blockIdx.x / across * rows, column = blockIdx.x % across * width + threadIdx.x % width;
     const int k = (int)p.k, count = (int)smaller<int64_t>(rows, p.m - m0);
-    // Neighbouring threads read neighbours in memory, all loads of a thread at once. `rows` is a power of two.
-    constexpr int loads = most_rows * K / threads;
-    const int shift = __ffs(rows) - 1;
-    const auto row_of = [&](int i) { return a_transposed ? i & (rows - 1) : i / K; };
-    const auto term_of = [&](int i) { return a_transposed ? i >> shift : i % K; };
-    float of_a[loads];
-#pragma unroll
-    for (int j = 0; j < loads; j++) {
-        const int i = threadIdx.x + j * threads, row = row_of(i), d = term_of(i);
+    // Neighbouring threads read neighbours in memory.
+    for (int i = threadIdx.x; i < count * K; i += threads) {
+        const int row = a_transposed ? i % count : i / K, d = a_transposed ? i / count : i % K;
         const int64_t from = a_transposed ? d * p.a_stride + m0 + row : (m0 + row) * p.a_stride + d;
-        of_a[j] = row < count && d < k ? to_float(p.a[from]) : 0.0f;
+        a[row][d] = d < k ? to_float(p.a[from]) : 0.0f;
     }
-    const auto keep_a = [&] {
-#pragma unroll
-        for (int j = 0; j < loads; j++) {
-            const int i = threadIdx.x + j * threads;
-            if (i < rows * K) a[row_of(i)][term_of(i)] = of_a[j];
-        }
-    };
     float b[K];
     if (STAGED) {
         __shared__ float columns[threads][K + 1];
@@ -59,7 +46,6 @@ __global__ void __launch_bounds__(threads)
             const int i = threadIdx.x + j * threads;
             columns[i / K][i % K] = b[j];
         }
-        keep_a();
         __syncthreads();
 #pragma unroll
         for (int d = 0; d < K; d++) b[d] = columns[threadIdx.x % width][d];
@@ -69,7 +55,6 @@ __global__ void __launch_bounds__(threads)
             const int64_t from = b_transposed ? column * p.b_stride + d : d * p.b_stride + column;
             b[d] = d < k && column < p.n ? to_float(p.b[from]) : 0.0f;
         }
-        keep_a();
         __syncthreads();
     }
     if (column >= p.n) return;
