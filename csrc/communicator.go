@@ -20,6 +20,12 @@ static vb_status all_reduce_rows(addresses out, addresses in, vb_sum_of_rows row
     *prepared = rows.prepared;
     return s;
 }
+static vb_status all_reduce_columns(addresses out, addresses in, vb_sum_of_columns columns, int *prepared, int *parted,
+                                    vb_communicator *c) {
+    const vb_status s = vb_all_reduce_columns((float *const *)out.at, (const float *const *)in.at, &columns, c);
+    *prepared = columns.rows.prepared, *parted = columns.parted;
+    return s;
+}
 static vb_status linear_all_reduce(addresses out, addresses product, vb_sum_of_products sum, vb_communicator *c) {
     return vb_linear_all_reduce((float *const *)out.at, (float *const *)product.at, &sum, c);
 }
@@ -95,11 +101,20 @@ func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool)
 func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRows) error {
 	r := C.vb_sum_of_rows{size: C.sizeof_vb_sum_of_rows, n: C.int64_t(rows.N), cols: C.int64_t(rows.Cols), from: C.vb_half_layer(rows.From)}
 	for i := range out {
-		r.add[i], r.norm[i], r.normed[i] = (*C.float)(rows.Add[i]), (*C.float)(rows.Norm[i]), (*C.float)(rows.Normed[i])
+		r.add[i] = (*C.float)(rows.Add[i])
+		if len(rows.Norm) > 0 {
+			r.norm[i], r.normed[i] = (*C.float)(rows.Norm[i]), (*C.float)(rows.Normed[i])
+		}
 	}
-	var prepared C.int
-	err := c.check("all reduce rows", C.all_reduce_rows(addressesOf(out), addressesOf(in), r, &prepared, c.p))
-	rows.Prepared = prepared != 0
+	var prepared, parted C.int
+	var err error
+	if rows.Parted || rows.AddParted {
+		columns := C.vb_sum_of_columns{rows: r, add_parted: truth(rows.AddParted)}
+		err = c.check("all reduce columns", C.all_reduce_columns(addressesOf(out), addressesOf(in), columns, &prepared, &parted, c.p))
+	} else {
+		err = c.check("all reduce rows", C.all_reduce_rows(addressesOf(out), addressesOf(in), r, &prepared, c.p))
+	}
+	rows.Prepared, rows.Parted = prepared != 0, parted != 0
 	return err
 }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measure models on several GPUs against one.
 
-    bench_scale.py [--devices cuda:0,cuda:1] [--split tensor|layer] [-p 512,2048] [-n 128] [--parallel 64] [--save docs/benchmarks] NAME=FILE.gguf ...
+    bench_scale.py [--devices cuda:0,cuda:1]... [--split tensor|layer] [-p 512,2048] [-n 128] [--parallel 64] [--save docs/benchmarks] NAME=FILE.gguf ...
 
-Suite scale: `vibrant bench` on --devices against the first of them; the ratio is the speedup. Cases that were measured are replaced in
+Suite scale: `vibrant bench` on each --devices against the first GPU of the first; the ratio is the speedup. Cases that were measured are replaced in
 scale.jsonl below --save. (bench_offload.py measures a GPU beside RAM.) Needs nothing but Python.
 """
 import argparse, json, os, subprocess, sys
@@ -11,7 +11,7 @@ import argparse, json, os, subprocess, sys
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ap.add_argument("models", nargs="+", metavar="NAME=FILE")
 ap.add_argument("--vibrant", default="bin/vibrant")
-ap.add_argument("--devices", default="cuda:0,cuda:1")
+ap.add_argument("--devices", action="append", help="GPUs that share a model, may be repeated (default cuda:0,cuda:1)")
 ap.add_argument("--split", default="tensor", choices=["tensor", "layer"])
 ap.add_argument("-p", default="512,2048", help="prompt tokens")
 ap.add_argument("-n", type=int, default=128, help="generated tokens")
@@ -19,7 +19,7 @@ ap.add_argument("-r", type=int, default=3, help="repetitions")
 ap.add_argument("--parallel", default="", help="also so many sequences together")
 ap.add_argument("--save", help="folder of the suites")
 A = ap.parse_args()
-prompts = [int(p) for p in A.p.split(",") if p != "0"]
+lists = A.devices or ["cuda:0,cuda:1"]
 
 
 def bench(path, *more):
@@ -67,10 +67,9 @@ def line(case, ours, peer, device):
 
 for spec in A.models:
     name, _, path = spec.partition("=")
-    first = A.devices.split(",")[0]
-    one, device = measure(path, "--device", first)
-    some, _ = measure(path, "--device", A.devices, "--split", A.split)
-    for test in [t for t in one if t in some]:
-        count = A.devices.count(",") + 1
-        line(f"{name} {test}, {count} GPUs{', layers' if A.split == 'layer' else ''}", some[test], one[test], device)
-save(lines)
+    one, device = measure(path, "--device", lists[0].split(",")[0])
+    for devices in lists:
+        some, _ = measure(path, "--device", devices, "--split", A.split)
+        for test in [t for t in one if t in some]:
+            line(f"{name} {test}, {devices.count(',') + 1} GPUs{', layers' if A.split == 'layer' else ''}", some[test], one[test], device)
+        save(lines)

@@ -50,30 +50,37 @@ func allReduce(op string, c *gpu.Communicator, out, in, add []*Tensor, rounded b
 func allReduceNorm(c *gpu.Communicator, out, in, add []*Tensor, a fused.Reduction[*Tensor]) []fused.Handoff {
 	const op = "all reduce norm"
 	checkRanks(op, c, out, in, add)
-	rows, cols, ready := out[0].rows(), out[0].cols(), c.Ranks() > 1
+	rows, cols, ready := out[0].rows(), out[0].cols(), c.Ranks() > 1 && len(a.Norm) > 0
 	for r, norm := range a.Norm {
 		checkNorm(op, out[r], norm)
 		scratch(op, "normed", a.Normed[r], rows, cols)
 		ready = ready && norm != nil && a.Handoffs[r].Fits(left(c.Stream(r), in[r], a.Normed[r], norm))
 	}
-	if !ready {
+	all := make([]fused.Handoff, len(out))
+	if !ready && !a.AddParted {
 		allReduce(op, c, out, in, add, true)
-		return make([]fused.Handoff, len(out))
+		return all
 	}
-	prepared := false
+	sum := kernel.SumOfRows{Add: pointersOf(add), N: rows, Cols: cols, From: a.From, AddParted: a.AddParted, Parted: a.Parted}
+	operands := [][]*Tensor{out, in, add}
+	if ready {
+		sum.Norm, sum.Normed = pointersOf(a.Norm), pointersOf(a.Normed)
+		operands = append(operands, a.Norm, a.Normed)
+	}
 	collective(op, c, func(k kernel.Communicator) (err error) {
 		reducer, ok := k.(kernel.LayerReducer)
 		if !ok {
 			return k.AllReduce(pointersOf(out), pointersOf(in), pointersOf(add), rows*cols, true)
 		}
-		sum := kernel.SumOfRows{Add: pointersOf(add), Norm: pointersOf(a.Norm), Normed: pointersOf(a.Normed), N: rows, Cols: cols, From: a.From}
-		err = reducer.AllReduceRows(pointersOf(out), pointersOf(in), &sum)
-		prepared = sum.Prepared
-		return err
-	}, out, in, add, a.Norm, a.Normed)
-	all := make([]fused.Handoff, len(out))
+		return reducer.AllReduceRows(pointersOf(out), pointersOf(in), &sum)
+	}, operands...)
 	for r := range all {
-		all[r] = handOver(prepared, c.Stream(r), out[r], a.Normed[r], a.Norm[r])
+		switch {
+		case sum.Prepared && sum.Parted:
+			all[r] = fused.HandOverParts(left(c.Stream(r), out[r], a.Normed[r], a.Norm[r]))
+		case sum.Prepared:
+			all[r] = fused.HandOver(left(c.Stream(r), out[r], a.Normed[r], a.Norm[r]))
+		}
 	}
 	return all
 }

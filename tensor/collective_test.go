@@ -78,7 +78,7 @@ var collectiveSizes = []int{1, 2, 3, 127, 2048, 4096, 8191, 20481, 1 << 17, 1<<1
 
 // The sum is exact in the order of ranks: each rank adds the same float32 numbers in the same order as this test.
 func TestAllReduceSumsInTheOrderOfRanksOnEveryRank(t *testing.T) {
-	for _, ranks := range []int{2, 3} {
+	for _, ranks := range []int{2, 3, 4} {
 		eachRanks(t, ranks, func(t *testing.T, c *gpu.Communicator) {
 			for i, n := range collectiveSizes {
 				if raceDetector && n > 1<<17+1 {
@@ -117,73 +117,77 @@ func TestAllReduceSumsInTheOrderOfRanksOnEveryRank(t *testing.T) {
 // Each summand is rounded to 2^-13 of the largest of its 8 neighbours at most, on every rank to the same bits. A number that is not
 // finite shows in the result.
 func TestAllReduceRoundedStaysNearTheSum(t *testing.T) {
-	eachRanks(t, 2, func(t *testing.T, c *gpu.Communicator) {
-		sizes := []int{8, 4096, 1<<17 + 8, 1<<17 + 9, 64 * 3584}
-		if c.Stream(0).Device().Info().Backend == "cuda" {
-			sizes = append(sizes, 64*8192, 5<<20) // several letters
-		} else if raceDetector {
-			sizes = sizes[:3] // the same goroutines run
-		}
-		for i, n := range sizes {
-			whole := func(int) []int { return []int{n} }
-			in, values := randomRanks(t, c, uint64(i), whole)
-			for r, v := range values { // numbers of different sizes, and zeros
-				for j := range v {
-					v[j] *= float32(math.Exp2(float64(j/8%40 - 20)))
-					if j/8%41 == 40 {
-						v[j] = 0
-					}
-				}
-				if err := in[r].WriteFloat32s(v); err != nil {
-					t.Fatal(err)
-				}
-			}
-			add, more := randomRanks(t, c, 7, whole)
-			for again := range 3 { // letters take turns
-				out, _ := randomRanks(t, c, 0, whole)
-				tensor.AllReduceRoundedInto(c, out, in, add)
-				first := out[0].Float32s()
-				for r := range c.Ranks() {
-					got := out[r].Float32s()
-					for j := range got {
-						from, want, bound := j/8*8, float64(more[r][j]), 0.0
-						for _, v := range values {
-							largest := 0.0
-							for _, x := range v[from:min(from+8, n)] {
-								largest = max(largest, math.Abs(float64(x)))
-							}
-							want += float64(v[j])
-							bound += largest / (1 << 13)
-						}
-						bound += 1e-6 * (1 + math.Abs(want))
-						if diff := math.Abs(float64(got[j]) - want); !(diff <= bound) {
-							t.Fatalf("%d elements, time %d: rank %d has %g at %d, want %g within %g", n, again, r, got[j], j, want, bound)
-						}
-						if more[r][j] == more[0][j] && math.Float32bits(got[j]) != math.Float32bits(first[j]) {
-							t.Fatalf("%d elements: rank %d has %g at %d, rank 0 %g", n, r, got[j], j, first[j])
-						}
-					}
-				}
-				for _, x := range out {
-					x.Free()
+	for _, ranks := range []int{2, 4} {
+		eachRanks(t, ranks, checkAllReduceRounded)
+	}
+}
+
+func checkAllReduceRounded(t *testing.T, c *gpu.Communicator) {
+	sizes := []int{8, 4096, 1<<17 + 8, 1<<17 + 9, 64 * 3584}
+	if c.Stream(0).Device().Info().Backend == "cuda" {
+		sizes = append(sizes, 64*8192, 5<<20) // several letters
+	} else if raceDetector {
+		sizes = sizes[:3] // the same goroutines run
+	}
+	for i, n := range sizes {
+		whole := func(int) []int { return []int{n} }
+		in, values := randomRanks(t, c, uint64(i), whole)
+		for r, v := range values { // numbers of different sizes, and zeros
+			for j := range v {
+				v[j] *= float32(math.Exp2(float64(j/8%40 - 20)))
+				if j/8%41 == 40 {
+					v[j] = 0
 				}
 			}
-			values[1][n/2] = float32(math.Inf(1))
-			if err := in[1].WriteFloat32s(values[1]); err != nil {
+			if err := in[r].WriteFloat32s(v); err != nil {
 				t.Fatal(err)
 			}
-			tensor.AllReduceRoundedInto(c, in, in, nil)
+		}
+		add, more := randomRanks(t, c, 7, whole)
+		for again := range 3 { // letters take turns
+			out, _ := randomRanks(t, c, 0, whole)
+			tensor.AllReduceRoundedInto(c, out, in, add)
+			first := out[0].Float32s()
 			for r := range c.Ranks() {
-				if got := float64(in[r].Float32s()[n/2]); !math.IsNaN(got) && !math.IsInf(got, 1) {
-					t.Errorf("%d elements: rank %d has %g where a summand is infinite", n, r, got)
+				got := out[r].Float32s()
+				for j := range got {
+					from, want, bound := j/8*8, float64(more[r][j]), 0.0
+					for _, v := range values {
+						largest := 0.0
+						for _, x := range v[from:min(from+8, n)] {
+							largest = max(largest, math.Abs(float64(x)))
+						}
+						want += float64(v[j])
+						bound += largest / (1 << 13)
+					}
+					bound += 1e-6 * (1 + math.Abs(want))
+					if diff := math.Abs(float64(got[j]) - want); !(diff <= bound) {
+						t.Fatalf("%d elements, time %d: rank %d has %g at %d, want %g within %g", n, again, r, got[j], j, want, bound)
+					}
+					if more[r][j] == more[0][j] && math.Float32bits(got[j]) != math.Float32bits(first[j]) {
+						t.Fatalf("%d elements: rank %d has %g at %d, rank 0 %g", n, r, got[j], j, first[j])
+					}
 				}
 			}
-			for r := range in {
-				in[r].Free()
-				add[r].Free()
+			for _, x := range out {
+				x.Free()
 			}
 		}
-	})
+		values[1][n/2] = float32(math.Inf(1))
+		if err := in[1].WriteFloat32s(values[1]); err != nil {
+			t.Fatal(err)
+		}
+		tensor.AllReduceRoundedInto(c, in, in, nil)
+		for r := range c.Ranks() {
+			if got := float64(in[r].Float32s()[n/2]); !math.IsNaN(got) && !math.IsInf(got, 1) {
+				t.Errorf("%d elements: rank %d has %g where a summand is infinite", n, r, got)
+			}
+		}
+		for r := range in {
+			in[r].Free()
+			add[r].Free()
+		}
+	}
 }
 
 func TestAllGatherPutsRowsSideBySide(t *testing.T) {
@@ -450,7 +454,8 @@ func TestCopiesBetweenGPUsFollowBothStreams(t *testing.T) {
 	}
 }
 
-// BenchmarkAllReduce has the time of one of 200 all-reduces in a graph, between two GPUs (or two streams of the only one).
+// BenchmarkAllReduce has the time of one of 200 all-reduces in a graph, between two GPUs (or two streams of the only one), and
+// between all GPUs where there are more.
 func BenchmarkAllReduce(b *testing.B) {
 	benchmarkAllReduce(b, func(c *gpu.Communicator, x []*tensor.Tensor) { tensor.AllReduceInto(c, x, x, nil) })
 }
@@ -465,43 +470,53 @@ func benchmarkAllReduce(b *testing.B, sum func(c *gpu.Communicator, x []*tensor.
 		if backend.Name() != "cuda" {
 			continue
 		}
-		c := openRanks(b, backend, 2)
-		for _, kib := range []int{8, 16, 32, 64, 256, 512, 1024, 2048, 16 << 10, 64 << 10} {
-			b.Run(fmt.Sprintf("%s/%dKiB", c, kib), func(b *testing.B) {
-				const inner = 200
-				x, _ := randomRanks(b, c, 1, func(int) []int { return []int{kib << 8} })
-				for r := range x {
-					x[r].Zero() // sums stay finite
-				}
-				graphs, err := c.Capture(func() error {
-					return tensor.Try(func() {
-						for range inner {
-							sum(c, x)
-						}
-					})
-				})
-				if err != nil {
-					b.Fatal(err)
-				}
-				defer graphs.Close()
-				launch := func(n int) {
-					for range n {
-						if err := graphs.Launch(); err != nil {
-							b.Fatal(err)
-						}
+		infos, err := backend.Devices()
+		if err != nil {
+			b.Fatal(err)
+		}
+		benchmarkRanks(b, openRanks(b, backend, 2), sum)
+		if len(infos) > 2 {
+			benchmarkRanks(b, openRanks(b, backend, len(infos)), sum)
+		}
+	}
+}
+
+func benchmarkRanks(b *testing.B, c *gpu.Communicator, sum func(c *gpu.Communicator, x []*tensor.Tensor)) {
+	for _, kib := range []int{8, 16, 32, 64, 256, 512, 1024, 2048, 16 << 10, 64 << 10} {
+		b.Run(fmt.Sprintf("%s/%dKiB", c, kib), func(b *testing.B) {
+			const inner = 200
+			x, _ := randomRanks(b, c, 1, func(int) []int { return []int{kib << 8} })
+			for r := range x {
+				x[r].Zero() // sums stay finite
+			}
+			graphs, err := c.Capture(func() error {
+				return tensor.Try(func() {
+					for range inner {
+						sum(c, x)
 					}
-					if err := c.Synchronize(); err != nil {
+				})
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer graphs.Close()
+			launch := func(n int) {
+				for range n {
+					if err := graphs.Launch(); err != nil {
 						b.Fatal(err)
 					}
 				}
-				launch(2)
-				b.ResetTimer()
-				launch(b.N)
-				b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/inner, "us/all-reduce")
-				for r := range x {
-					x[r].Free()
+				if err := c.Synchronize(); err != nil {
+					b.Fatal(err)
 				}
-			})
-		}
+			}
+			launch(2)
+			b.ResetTimer()
+			launch(b.N)
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/inner, "us/all-reduce")
+			for r := range x {
+				x[r].Free()
+			}
+		})
 	}
 }

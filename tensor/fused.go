@@ -43,6 +43,13 @@ func handOver(handed bool, s *gpu.Stream, rows, normed, norm *Tensor, v ...*Tens
 	return fused.HandOver(left(s, rows, normed, norm, v...))
 }
 
+// whole panics where an operation would read rows that are nowhere as they are.
+func whole(op string, h fused.Handoff, prepared bool) {
+	if h.Parted() && !prepared {
+		misuse(op, "rows of which each rank has its own columns, and that are not handed over")
+	}
+}
+
 // scratch checks memory that an operation may use for n rows.
 func scratch(op, name string, t *Tensor, rows, cols int) {
 	if t.dtype != F32 || t.n != rows*cols {
@@ -222,6 +229,7 @@ func feedForward(dst, x *Tensor, a fused.FFN[*Tensor]) fused.Handoff {
 	exec(op, s, 1, func(s kernel.Stream, p pointers) error {
 		inPlace := p[1] == a.Normed.ptr()
 		args.Prepared, args.NextPrepared = given && inPlace, false
+		whole(op, a.Handoff, args.Prepared)
 		defer func() { handed = args.NextPrepared && inPlace }()
 		args.Sum, args.Normed, args.Gated, args.Product, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5]
 		args.Gate, args.Up, args.Down = a.Gate.weight(p[6]), a.Up.weight(p[7]), a.Down.weight(p[8])
@@ -238,6 +246,7 @@ func feedForward(dst, x *Tensor, a fused.FFN[*Tensor]) fused.Handoff {
 				return err
 			}
 		}
+		whole(op, a.Handoff, false)
 		if err := s.NormSwiGLU(args.Gated, args.X, args.Norm, a.Eps, args.Gate, args.Up, args.Normed, args.Product, n); err != nil {
 			return err
 		}
@@ -379,6 +388,7 @@ func normQKV(q, k, v, x *Tensor, a fused.QKV[*Tensor]) Written {
 	given := a.Handoff.Fits(left(s, x, a.Normed, a.Norm, a.QUpdate.V, a.KUpdate.V, a.VUpdate.V))
 	exec(op, s, 3, func(s kernel.Stream, p pointers) error {
 		args.Prepared = given && p[3] == a.Normed.ptr()
+		whole(op, a.Handoff, args.Prepared)
 		args.Q, args.K, args.V, args.Normed, args.KNew, args.VNew, args.X, args.Norm = p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]
 		args.WQ, args.WK, args.WV, args.BQ, args.BK, args.BV = a.Q.weight(p[8]), a.K.weight(p[9]), a.V.weight(p[10]), p[11], p[12], p[13]
 		args.QNorm, args.KNorm, args.Cos, args.Sin, args.Positions, args.Sequences = p[14], p[15], p[16], p[17], p[18], p[19]

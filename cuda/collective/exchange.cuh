@@ -47,7 +47,16 @@ constexpr int64_t mail_row_counters = 128, mail_row = COLLECTIVE_ROW * (int64_t)
 __host__ __device__ inline int64_t mail_row_at(int ranks) {
     return mail_rounded_at(ranks) + mail_rounded_counters + mail_rounded;
 }
-inline int64_t mail_bytes(int ranks) { return mail_row_at(ranks) + mail_row_counters + 2 * ranks * mail_row; }
+// Where the counters and flags of sums by columns begin: exchanges of each block, and what other ranks' blocks have sent.
+__host__ __device__ inline int64_t mail_columns_at(int ranks) {
+    return mail_row_at(ranks) + mail_row_counters + 2 * ranks * mail_row;
+}
+VB_DEVICE volatile unsigned *columns_flag(char *box, int ranks, int block, int from) {
+    return (volatile unsigned *)(box + mail_columns_at(ranks)) + rounded_blocks + block * VB_MAX_RANKS + from;
+}
+inline int64_t mail_bytes(int ranks) {
+    return mail_columns_at(ranks) + rounded_blocks * (1 + VB_MAX_RANKS) * (int64_t)sizeof(unsigned);
+}
 
 // Ends the kernel, and the device with it, after this long without an answer: a rank has failed.
 constexpr unsigned long long patience = 30ull * 1000 * 1000 * 1000; // ns
@@ -104,6 +113,9 @@ vb_status exchange_rounded(float *out, const float *in, const float *add, int64_
 // The same of rows, for the product behind the norm: the sum leaves its operand. rows.cols is a multiple of 128.
 vb_status exchange_sum_of_rows(float *out, const float *in, const vb_sum_of_rows &rows, int rank, const Mail &mail,
                                vb_stream *stream);
+// The same where each rank adds up columns of its own. cols is a multiple of 128; each rank has a GPU.
+vb_status exchange_sum_of_columns(float *const *out, const float *in, const vb_sum_of_columns &sum, int rank,
+                                  const Mail &mail, vb_stream *stream);
 // A rank's part of a sum of products of one row: the kernel of its weight must be packed_n1.
 vb_status exchange_sum_of_products(float *out, const vb_sum_of_products &sum, int rank, const linear_items &items,
                                    const Mail &mail, vb_stream *stream);

@@ -57,9 +57,31 @@ static vb_status connect(Communicator *c) {
     return status;
 }
 
+// Whether no two ranks share a GPU.
+static bool apart(const Communicator *c) {
+    for (int r = 0; r < c->ranks; r++)
+        for (int other = 0; other < r; other++)
+            if (device_of(c->streams[other]->device)->index == device_of(c->streams[r]->device)->index) return false;
+    return true;
+}
+
+static vb_status sum_of_columns(float *const *out, const float *const *in, vb_sum_of_columns *sum, Communicator *c) {
+    const vb_sum_of_rows &rows = sum->rows;
+    bool aligned = true;
+    for (int r = 0; r < c->ranks; r++)
+        aligned = aligned && aligned16((const char *)out[r], (const char *)in[r]) &&
+                  aligned16((const char *)rows.add[r], (const char *)rows.norm[r]) && aligned16(rows.normed[r]);
+    if (!aligned || choose_sum_of_columns(rows.n * rows.cols, rows.cols, apart(c)) == COLLECTIVE_NONE)
+        return VB_UNSUPPORTED;
+    for (int r = 0; r < c->ranks; r++)
+        VB_TRY(exchange_sum_of_columns(out, in[r], *sum, r, c->mail[r], c->streams[r]));
+    sum->parted = sum->rows.prepared = rows.norm[0] != nullptr;
+    return VB_OK;
+}
+
 static vb_status sum_of_products(float *const *out, const vb_sum_of_products &sum, Communicator *c) {
     linear_items items[VB_MAX_RANKS];
-    bool packed_n1 = true, apart = true;
+    bool packed_n1 = true;
     for (int r = 0; r < c->ranks; r++) {
         const vb_weight w = known(sum.w[r]);
         const bool inputs = aligned16((const char *)w.data, (const char *)sum.x[r]);
@@ -68,10 +90,8 @@ static vb_status sum_of_products(float *const *out, const vb_sum_of_products &su
         const linear_choice choice = choose_linear(&shape, &gpu);
         packed_n1 = packed_n1 && inputs && choice.kernel == LINEAR_PACKED_N1;
         items[r] = choice.items;
-        for (int other = 0; other < r; other++)
-            apart = apart && device_of(c->streams[other]->device)->index != device_of(c->streams[r]->device)->index;
     }
-    if (choose_sum_of_products(sum.w[0].rows, packed_n1, apart) == COLLECTIVE_NONE) return VB_UNSUPPORTED;
+    if (choose_sum_of_products(sum.w[0].rows, packed_n1, apart(c)) == COLLECTIVE_NONE) return VB_UNSUPPORTED;
     for (int r = 0; r < c->ranks; r++)
         VB_TRY(exchange_sum_of_products(out[r], sum, r, items[r], c->mail[r], c->streams[r]));
     return VB_OK;
@@ -112,6 +132,7 @@ vb_status vb_cuda_all_reduce(float *const *out, const float *const *in, const fl
                              int rounded, vb_communicator *communicator) {
     Communicator *c = static_cast<Communicator *>(communicator);
     if (rounded == VB_SUM_OF_PRODUCTS) return sum_of_products(out, *VB_STRUCT_OF_ADD(vb_sum_of_products, add), c);
+    if (rounded == VB_SUM_OF_COLUMNS) return sum_of_columns(out, in, VB_STRUCT_OF_ADD(vb_sum_of_columns, rows.add), c);
     bool vectors = n % 8 == 0;
     for (int r = 0; r < c->ranks; r++)
         vectors = vectors && ((size_t)out[r] | (size_t)in[r] | (size_t)(add ? add[r] : nullptr)) % 16 == 0;

@@ -49,7 +49,8 @@ type Operations[T, O, A, W, R, N any] struct {
 	// to the caches k and v as KVWrite does; kNew is scratch afterwards.
 	RoPEKVWrite func(q, k, v, kNew, qIn, vNew T, a Rotation[T]) W
 	// AllReduceNorm is tensor.AllReduceRoundedInto of what AttentionLinearAdd without a, or FeedForward alone, has left on each rank,
-	// with their handoffs. It hands over to the FeedForward, or the NormQKV, that follows on each rank.
+	// with their handoffs. It hands over to the FeedForward, or the NormQKV, that follows on each rank. Where a.Parted is set a
+	// handoff may be Parted: of out, each rank then has columns of its own, which the next AllReduceNorm takes as add.
 	AllReduceNorm func(c *gpu.Communicator, out, in, add []T, a Reduction[T]) []Handoff
 	// LinearAllReduce is Linear(parts[r].X, parts[r].W, parts[r].Bias) of each rank, which tensor.AllReduceRoundedInto adds to add.
 	// GPUs of one host compute a row of it in one kernel a rank.
@@ -62,8 +63,10 @@ type Part[T any] struct{ Product, X, W, Bias T }
 // Reduction is what AllReduceNorm prepares rows with, of each rank.
 type Reduction[T any] struct {
 	From         kernel.HalfLayer
-	Norm, Normed []T // of the operation that follows, and of the one before
+	Norm, Normed []T // of the operation that follows, and of the one before; none where nothing is prepared
 	Handoffs     []Handoff
+	AddParted    bool // of add each rank has its own columns alone
+	Parted       bool // out is read by the operation that follows, as handed over, and as the next add alone
 }
 
 // LowRank is what an adapter adds to a product Linear(x, w, nil): FusedUpdate's (x V) * codes U^T. Both nil for nothing.
@@ -162,7 +165,8 @@ type Rotation[T any] struct {
 // the same stream, and reads the same rows with the same norm and scratch, and the V of the same adapter. Anywhere else
 // it counts for nothing, as the zero Handoff does.
 type Handoff struct {
-	left Left
+	left   Left
+	parted bool
 }
 
 // Left says what a Handoff is of.
@@ -181,7 +185,13 @@ type Place struct {
 }
 
 // HandOver returns the Handoff of what an operation has left.
-func HandOver(l Left) Handoff { return Handoff{l} }
+func HandOver(l Left) Handoff { return Handoff{left: l} }
+
+// HandOverParts is HandOver of a sum of which each rank has its own columns alone: the rows themselves cannot be read.
+func HandOverParts(l Left) Handoff { return Handoff{l, true} }
+
+// Parted reports whether the rows that were prepared are nowhere as they are.
+func (h Handoff) Parted() bool { return h.parted }
 
 // Fits reports whether a handoff is of this, to the last: nothing was enqueued since.
 func (h Handoff) Fits(l Left) bool { return h.Prepared() && h.left == l }

@@ -74,11 +74,22 @@ type sumOfRows struct {
 	from, prepared    int32
 }
 
+// sumOfColumns is vb_sum_of_columns, whose first member is a vb_sum_of_rows.
+type sumOfColumns struct {
+	sumOfRows
+	addParted, parted int32
+}
+
 func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRows) error {
 	o, i := addressesOf(out), addressesOf(in)
-	r := &sumOfRows{unsafe.Sizeof(sumOfRows{}), *addressesOf(rows.Add), *addressesOf(rows.Norm), *addressesOf(rows.Normed), int64(rows.N), int64(rows.Cols), int32(rows.From), 0}
-	err := c.check("all reduce rows", invoke(fnAllReduceRows, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(r)), uintptr(c.p)))
-	rows.Prepared = r.prepared != 0
+	r := &sumOfColumns{addParted: truth(rows.AddParted)}
+	r.sumOfRows = sumOfRows{unsafe.Sizeof(sumOfRows{}), *addressesOf(rows.Add), *addressesOf(rows.Norm), *addressesOf(rows.Normed), int64(rows.N), int64(rows.Cols), int32(rows.From), 0}
+	function := fnAllReduceRows
+	if rows.Parted || rows.AddParted {
+		function = fnAllReduceColumns
+	}
+	err := c.check("all reduce rows", invoke(function, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(r)), uintptr(c.p)))
+	rows.Prepared, rows.Parted = r.prepared != 0, r.parted != 0
 	return err
 }
 

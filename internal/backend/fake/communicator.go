@@ -126,11 +126,11 @@ func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool)
 	}, func() error { return c.kernels.AllReduce(outs, ins, adds, n, rounded) })
 }
 
-// AllReduceRows leaves in normed what preparing checks, as the fused operations do.
+// AllReduceRows leaves in normed what preparing checks, as the fused operations do. It leaves all columns on every rank.
 func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRows) error {
 	n, cols, ranks := rows.N, rows.Cols, len(c.streams)
 	var outs, ins, adds, norms, normed [kernel.MaxRanks]kernel.Ptr
-	rows.Prepared = true
+	rows.Prepared, rows.Parted = true, false
 	return c.collective("AllReduceRows", func(o *op, r int) {
 		bytes := kernel.F32.Bytes(n * cols)
 		outs[r], ins[r], adds[r], normed[r] = o.at(out[r], bytes), o.at(in[r], bytes), o.at(rows.Add[r], bytes), o.at(rows.Normed[r], bytes)

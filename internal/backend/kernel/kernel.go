@@ -110,7 +110,8 @@ type Communicator interface {
 
 // LayerReducer is a Communicator with the sums between the halves of a layer, as vibrant.h has them.
 type LayerReducer interface {
-	// AllReduceRows is AllReduce, rounded, that may prepare the rows of the sum for the norm that follows.
+	// AllReduceRows is AllReduce, rounded, that may prepare the rows of the sum for the norm that follows. Where rows.Parted
+	// is set it may leave each rank with columns of its own, which later sums on this communicator take as rows.Add.
 	AllReduceRows(out, in []Ptr, rows *SumOfRows) error
 	// LinearAllReduce is Linear of each rank into product, and AllReduce, rounded.
 	LinearAllReduce(out, product []Ptr, sum *SumOfProducts) error
@@ -123,11 +124,13 @@ type SumOfProducts struct {
 	N            int
 }
 
-// SumOfRows is vb_sum_of_rows.
+// SumOfRows is vb_sum_of_columns. Norm and Normed may be empty: then nothing is prepared.
 type SumOfRows struct {
 	Add, Norm, Normed []Ptr
 	N, Cols           int
 	From              HalfLayer
+	AddParted         bool // of Add each rank has the columns that a sum with Parted has left there
+	Parted            bool // a rank may be left with its own columns alone; set: whether it was
 	Prepared          bool // set
 }
 

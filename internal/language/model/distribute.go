@@ -217,6 +217,7 @@ type reduceOp struct {
 	from     kernel.HalfLayer // which half of a layer ends here, where nextNorm is not nil
 	nextNorm *weight          // of the operation that follows, nil for none
 	normed   *value           // what that one may find prepared
+	parted   bool             // that one, which is handed normed, and the next sum, which adds to out, are all that read out
 }
 
 func (o *reduceOp) reads() []*value {
@@ -236,7 +237,7 @@ func (o *reduceOp) run(*pass)            { panic("model: a rank alone adds up") 
 func (o *reduceOp) together(c *gpu.Communicator, ops []op, passes []*pass) {
 	var out, in, add []*tensor.Tensor
 	var parts []fused.Part[*tensor.Tensor]
-	next := fused.Reduction[*tensor.Tensor]{From: o.from}
+	next := fused.Reduction[*tensor.Tensor]{From: o.from, Parted: o.parted, AddParted: o.add != nil && passes[0].parted == o.add}
 	for rank, p := range passes {
 		own := ops[rank].(*reduceOp)
 		out, in = append(out, p.rows(own.out)), append(in, p.rows(own.x))
@@ -258,12 +259,16 @@ func (o *reduceOp) together(c *gpu.Communicator, ops []op, passes []*pass) {
 		fusedOperations.LinearAllReduce(c, out, add, parts)
 		return
 	}
-	if o.nextNorm == nil {
+	if o.nextNorm == nil && !next.AddParted {
 		tensor.AllReduceRoundedInto(c, out, in, add)
 		return
 	}
+	passes[0].parted = nil
 	for rank, h := range fusedOperations.AllReduceNorm(c, out, in, add, next) {
 		passes[rank].handoff = h
+		if h.Parted() {
+			passes[0].parted = o.out
+		}
 	}
 }
 

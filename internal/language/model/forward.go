@@ -126,6 +126,7 @@ type pass struct {
 	views   *views
 	hidden  *tensor.Tensor              // of the rows whose logits are asked for, nil before the last layer's end
 	handoff fused.Handoff               // of the newest operation that gives one
+	parted  *value                      // a sum of which each rank has its own columns alone, nil for none: of the first rank's pass
 	written tensor.Written              // by the newest operation that writes keys and values
 	part    *fused.Part[*tensor.Tensor] // of the sum over ranks that follows, where the sum multiplies too; else nil
 

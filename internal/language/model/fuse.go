@@ -471,6 +471,27 @@ func (g *graph) handOver() {
 			before, sum = o, nil
 		}
 	}
+	g.part()
+}
+
+// part lets ranks keep their own columns alone of sums that the operation which follows gets handed over, and the next sum adds to.
+func (g *graph) part() {
+	readers := map[*value][]op{}
+	for _, block := range g.blocks {
+		for _, o := range block {
+			for _, v := range o.reads() {
+				readers[v] = append(readers[v], o)
+			}
+		}
+	}
+	for _, block := range g.blocks {
+		for _, o := range block {
+			if sum, ok := o.(*reduceOp); ok && sum.nextNorm != nil && len(readers[sum.out]) == 2 {
+				next, ok := readers[sum.out][1].(*reduceOp)
+				sum.parted = ok && next.add == sum.out && sum.out != g.hidden
+			}
+		}
+	}
 }
 
 // prepare has the sum, where there is one, pass on what an operation hands over.

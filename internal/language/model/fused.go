@@ -33,6 +33,7 @@ func (o *normQKVOp) run(p *pass) {
 		Positions: p.batch.Positions, Sequences: p.batch.Sequences, Ring: cache.ring,
 		Handoff: p.handoff, Normed: p.rows(o.normed), KNew: p.rows(o.kNew), VNew: p.rows(o.vNew),
 	})
+	p.handoff = fused.Handoff{}
 }
 
 // ropeKVWriteOp rotates queries, and keys on their way to the cache.
