@@ -3,6 +3,8 @@ package tensor_test
 import (
 	"fmt"
 	"math"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -15,22 +17,29 @@ import (
 // The two halves of a layer on two ranks, whose sums hand rows over, are the operations of their formulas. The accuracy is that of
 // products whose operands are F16, and of summands of 14 bits.
 func TestLayersOfRanksAreTheOperationsOfTheirFormulas(t *testing.T) {
-	eachRanks(t, 2, func(t *testing.T, c *gpu.Communicator) {
-		for _, n := range []int{1, 7, 64, 300} {
-			if raceDetector && n > 64 {
-				continue // it would take minutes, and the same goroutines run
+	for _, ranks := range []int{2, 4} {
+		eachRanks(t, ranks, func(t *testing.T, c *gpu.Communicator) {
+			skipCrowded(t, c)
+			sizes := []int{1, 7, 64, 300}
+			if c.Stream(0).Device().Info().Backend == "cuda" && !strings.Contains(os.Getenv("VIBRANT_LIBRARY"), "emulated") {
+				sizes = append(sizes, 2048, 2311) // each rank has columns of its own
 			}
-			for _, beyond := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%d rows, beyond F16 %v", n, beyond), func(t *testing.T) {
-					if layerOfRanks(t, c, n, beyond) {
-						t.Log("rows were handed over")
-					} else if c.Stream(0).Device().Info().Backend == "fake" {
-						t.Error("the fake hands nothing over")
-					}
-				})
+			for _, n := range sizes {
+				if raceDetector && n > 64 {
+					continue // it would take minutes, and the same goroutines run
+				}
+				for _, beyond := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%d ranks, %d rows, beyond F16 %v", ranks, n, beyond), func(t *testing.T) {
+						if layerOfRanks(t, c, n, beyond) {
+							t.Log("rows were handed over")
+						} else if c.Stream(0).Device().Info().Backend == "fake" {
+							t.Error("the fake hands nothing over")
+						}
+					})
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
 func layerOfRanks(t *testing.T, c *gpu.Communicator, n int, beyond bool) (handed bool) {
@@ -114,22 +123,44 @@ func layerOfRanks(t *testing.T, c *gpu.Communicator, n int, beyond bool) (handed
 			a := &all[r]
 			left = append(left, fusedOperations.AttentionLinearAdd(a.product, nil, a.q, a.k, a.v, options, a.output, nil, fused.LowRank[*tensor.Tensor]{}, nil, a.attended, a.scratch, a.norm[0], a.ffn.Normed, [2]*tensor.Tensor{}))
 		}
-		left = fusedOperations.AllReduceNorm(c, y, product, x, fused.Reduction[*tensor.Tensor]{From: kernel.AfterAttention, Norm: first, Normed: normed, Handoffs: left})
+		left = fusedOperations.AllReduceNorm(c, y, product, x, fused.Reduction[*tensor.Tensor]{From: kernel.AfterAttention, Norm: first, Normed: normed, Handoffs: left, Parted: true})
 		handed = left[0].Prepared()
-		half = all[0].y.Float32s()
+		parted := left[0].Parted()
+		half = joined(y, parted)
 		for r := range all {
 			a := &all[r]
 			a.ffn.Norm, a.ffn.NextNorm, a.ffn.Handoff = a.norm[0], a.norm[1], left[r]
 			left[r] = fusedOperations.FeedForward(a.product, a.y, a.ffn)
 		}
-		left = fusedOperations.AllReduceNorm(c, z, product, y, fused.Reduction[*tensor.Tensor]{From: kernel.AfterAttention, Norm: second, Normed: normed, Handoffs: left})
+		left = fusedOperations.AllReduceNorm(c, z, product, y, fused.Reduction[*tensor.Tensor]{
+			From: kernel.AfterAttention, Norm: second, Normed: normed, Handoffs: left, AddParted: parted, Parted: true,
+		})
 		handed = handed && left[0].Prepared()
+		if left[0].Parted() != parted {
+			t.Errorf("the first sum is parted: %v, the second: %v", parted, left[0].Parted())
+		}
 		for r := range all { // which reads the rows next, as after attention
 			a := &all[r]
 			a.ffn.Norm, a.ffn.NextNorm, a.ffn.Handoff = a.norm[1], nil, left[r]
 			fusedOperations.FeedForward(a.product, a.z, a.ffn)
 		}
 		next := all[0].product.Float32s()
+		if parted {
+			sum := joined(z, true)
+			for i, v := range addedUp(product) {
+				sum[i] += v
+			}
+			fusedOperations.AllReduceNorm(c, y, product, z, fused.Reduction[*tensor.Tensor]{AddParted: true})
+			for r := range y {
+				near(t, fmt.Sprintf("the whole sum on rank %d", r), y[r].Float32s(), sum, joined(z, true))
+			}
+			for r := range z {
+				if err := z[r].WriteFloat32s(joined(z, true)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Log("each rank had columns of its own")
+		}
 		fusedOperations.NormSwiGLU(all[0].ffn.Gated, all[0].z, all[0].norm[1], 1e-6, all[0].ffn.Gate, all[0].ffn.Up, all[0].scratch, all[0].ffn.Product)
 		tensor.LinearInto(all[0].product, all[0].ffn.Gated, all[0].ffn.Down, nil)
 		near(t, "the product that follows", next, all[0].product.Float32s(), make([]float32, len(next)))
@@ -146,6 +177,32 @@ func layerOfRanks(t *testing.T, c *gpu.Communicator, n int, beyond bool) (handed
 		}
 	}
 	return handed
+}
+
+// joined returns a sum of which each rank has its own columns where it is parted: whole groups of 128.
+func joined(ranks []*tensor.Tensor, parted bool) []float32 {
+	whole, cols := ranks[0].Float32s(), ranks[0].Shape()[1]
+	if parted {
+		for r := range ranks {
+			own, groups := ranks[r].Float32s(), cols/128
+			for i := range whole {
+				if group := i % cols / 128; group >= groups*r/len(ranks) && group < groups*(r+1)/len(ranks) {
+					whole[i] = own[i]
+				}
+			}
+		}
+	}
+	return whole
+}
+
+func addedUp(ranks []*tensor.Tensor) []float32 {
+	sum := ranks[0].Float32s()
+	for _, x := range ranks[1:] {
+		for i, v := range x.Float32s() {
+			sum[i] += v
+		}
+	}
+	return sum
 }
 
 // near holds a sum to the error of its summands' products: of what was added to `before`, and of the rounding of that.

@@ -100,6 +100,7 @@ __global__ void __launch_bounds__(exchange_threads)
 
 // Where element i of a rank goes in the result.
 VB_DEVICE int64_t place(const Parts &p, int rank, int64_t i) {
+    if (i < p.cols[rank]) return p.first[rank] + i;
     const int64_t row = i / p.cols[rank];
     return row * p.row + p.first[rank] + (i - row * p.cols[rank]);
 }
@@ -203,6 +204,22 @@ __global__ void __launch_bounds__(exchange_threads)
     exchange.end(m, chunks);
 }
 
+// Puts the elements i to i + n - 1 of a rank in their places, V of them at once. Rows are long: few elements ask for a
+// division.
+template <class V>
+VB_DEVICE void put(float *out, const float *from, const Parts &p, int rank, int64_t i, int64_t n) {
+    constexpr int width = sizeof(V) / sizeof(float);
+    const int64_t cols = p.cols[rank];
+    int64_t at = threadIdx.x * width, row = (i + at) / cols, col = i + at - row * cols;
+    for (; at < n; at += blockDim.x * width, col += blockDim.x * width) {
+        if (col >= cols) {
+            const int64_t rows = col / cols;
+            row += rows, col -= rows * cols;
+        }
+        *(V *)(out + row * p.row + p.first[rank] + col) = __ldcg((const V *)(from + at));
+    }
+}
+
 __global__ void __launch_bounds__(exchange_threads)
     all_gather_large(float *out, const float *in, VB_IN_PLACE Parts p, VB_IN_PLACE Mail m) {
     wait_for_previous_kernel();
@@ -220,8 +237,10 @@ __global__ void __launch_bounds__(exchange_threads)
         for (int r = 0; r < m.ranks; r++) {
             const Span span(p.count[r], c);
             const float *from = r == m.rank ? in + span.from : exchange.received(m, c, r);
-            for (int64_t i = span.from + threadIdx.x; i < span.to; i += blockDim.x)
-                out[place(p, r, i)] = __ldcg(from + (i - span.from));
+            const bool vectors = ((p.cols[r] | p.first[r] | p.row) % 4 | ((size_t)out | (size_t)from) % 16) == 0;
+            if (span.from == span.to) continue;
+            if (vectors) put<float4>(out, from, p, r, span.from, span.to - span.from);
+            else put<float>(out, from, p, r, span.from, span.to - span.from);
         }
     }
     exchange.end(m, chunks);

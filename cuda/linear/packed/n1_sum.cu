@@ -22,19 +22,21 @@ VB_DEVICE unsigned *row_counters(const Mail &m) {
 VB_DEVICE uint2 *row_letter(char *box, int ranks, unsigned letter, int from) {
     return reinterpret_cast<uint2 *>(box + mail_row_at(ranks) + mail_row_counters + (letter * ranks + from) * mail_row);
 }
-VB_DEVICE float poll_row(const uint2 *p, unsigned flag) {
-    Wait wait;
-    for (;;) {
-        unsigned value, found;
-        asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];" : "=r"(value), "=r"(found) : "l"(p) : "memory");
-        if (found == flag) return __uint_as_float(value);
-        wait.round();
-    }
+VB_DEVICE uint2 load_row(const uint2 *p) {
+    uint2 word;
+    asm volatile("ld.volatile.global.v2.u32 {%0, %1}, [%2];" : "=r"(word.x), "=r"(word.y) : "l"(p) : "memory");
+    return word;
+}
+// What has arrived at p, where `word` was seen.
+VB_DEVICE float poll_row(const uint2 *p, uint2 word, unsigned flag) {
+    for (Wait wait; word.y != flag; word = load_row(p)) wait.round();
+    return __uint_as_float(word.x);
 }
 
 template <int PARTS>
 struct SumOut {
     static constexpr NoUpdate update = {};
+    static constexpr int together = 4; // ranks
     static constexpr bool norm = false, late = false, joined = false;
     const uint8_t *w;
     float *y;
@@ -75,8 +77,17 @@ struct SumOut {
         if (r == rows) return;
         const float more = add[r];
         float sum = 0;
-        for (int from = 0; from < mail.ranks; from++)
-            sum += poll_row(row_letter(mail.box[mail.rank], mail.ranks, count % 2, from) + r, count | 0x80000000u);
+        for (int first = 0; first < mail.ranks; first += together) {
+            const uint2 *letter = row_letter(mail.box[mail.rank], mail.ranks, count % 2, first) + r;
+            uint2 words[together]; // all loads are under way before the first is looked at
+#pragma unroll
+            for (int i = 0; i < together; i++)
+                if (first + i < mail.ranks) words[i] = load_row(letter + i * (mail_row / sizeof(uint2)));
+#pragma unroll
+            for (int i = 0; i < together; i++)
+                if (first + i < mail.ranks)
+                    sum += poll_row(letter + i * (mail_row / sizeof(uint2)), words[i], count | 0x80000000u);
+        }
         y[r] = sum + more;
     }
 };
