@@ -10,7 +10,7 @@
     X(COLLECTIVE_REDUCE_LARGE, "all_reduce_large", "collective/exchange.cu", "all_reduce of more, in chunks")          \
     X(COLLECTIVE_REDUCE_ROUNDED, "all_reduce_rounded", "collective/rounded.cu",                                        \
       "all_reduce of more than 128 KiB where summands may be rounded, whole vectors of 8")                             \
-    X(COLLECTIVE_REDUCE_COLUMNS, "all_reduce_columns", "collective/rounded.cu",                                        \
+    X(COLLECTIVE_REDUCE_COLUMNS, "all_reduce_columns", "collective/columns.cu",                                        \
       "all_reduce of 4 MiB a rank and more before a norm, by columns of each rank, on GPUs of their own")              \
     X(COLLECTIVE_PRODUCTS_N1, "all_reduce_products_n1", "linear/packed/n1_sum.cu",                                     \
       "the sum of packed_n1 over ranks on GPUs of their own")                                                          \

@@ -47,7 +47,8 @@ constexpr int64_t mail_row_counters = 128, mail_row = COLLECTIVE_ROW * (int64_t)
 __host__ __device__ inline int64_t mail_row_at(int ranks) {
     return mail_rounded_at(ranks) + mail_rounded_counters + mail_rounded;
 }
-// Where the counters and flags of sums by columns begin: exchanges of each block, and what other ranks' blocks have sent.
+// Where the counters and flags of sums by columns begin: exchanges of each block, and which of them other ranks have
+// sent (columns.cu).
 __host__ __device__ inline int64_t mail_columns_at(int ranks) {
     return mail_row_at(ranks) + mail_row_counters + 2 * ranks * mail_row;
 }
