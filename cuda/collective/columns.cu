@@ -35,14 +35,14 @@ struct ColumnGroups {
 // Columns of a sum of rows. A unit is a group of 128 columns of a row, which 16 lanes have. A warp takes eight units at
 // a time, as a rule of neighbouring rows: their squares and exponents fill a sector.
 struct Columns {
-    static constexpr int batch = 4; // of two units
+    static constexpr int batch = 4, chunk_units = 2 * batch; // a unit of each half of a warp at once
     const float *in, *add;
     int rows, cols, first_row, lane, at;
     VB_DEVICE Columns(const float *i, const float *a, int n, int c, int f)
         : in(i), add(a), rows(n), cols(c), first_row(f), lane(threadIdx.x % 32), at(8 * (lane % 16)) {}
 
     // Unit j of the lane's half of the warp.
-    VB_DEVICE int unit(int chunk, int j) const { return chunk * 2 * batch + 2 * j + lane / 16; }
+    VB_DEVICE int unit(int chunk, int j) const { return chunk * chunk_units + 2 * j + lane / 16; }
     VB_DEVICE int64_t place(const ColumnGroups &part, int unit) const {
         const int group = unit / rows;
         return (int64_t)(unit - group * rows) * cols + (part.first + group) * 128 + at;
@@ -100,7 +100,7 @@ struct Columns {
         }
         bool uneven = false;
         float squares = 0;
-        int exponent = 0; // both of unit lane % 8
+        int exponent = 0; // both of unit lane % chunk_units
 #pragma unroll
         for (int j = 0; j < batch; j++) {
             const bool active = unit(chunk, j) < units;
@@ -121,17 +121,17 @@ struct Columns {
             if constexpr (NEXT) {
                 const float s = __shfl_sync(~0u, group_squares, lane % 2 * 16);
                 const int e = __shfl_sync(~0u, group_exponent, lane % 2 * 16);
-                if (lane % 8 / 2 == j) squares = s, exponent = e;
+                if (lane % chunk_units / 2 == j) squares = s, exponent = e;
                 uneven |= group_exponent != 0;
             }
         }
-        const int u = chunk * 2 * batch + lane % 8;
+        const int u = chunk * chunk_units + lane % chunk_units;
         if (NEXT && u < units) {
             const int group = u / rows, row = first_row + u - group * rows, number = part.first + group;
             for (int r = 0; r < m.ranks; r++) {
-                if (lane < 8) to.squares[r][number * next.stride + row] = squares;
-                else if (lane < 24)
-                    to.exponents[r][(number * 2 + lane / 16) * next.stride + row] = (uint8_t)exponent;
+                if (lane < chunk_units) to.squares[r][number * next.stride + row] = squares;
+                else if (lane < 3 * chunk_units)
+                    to.exponents[r][(number * 2 + lane / chunk_units - 1) * next.stride + row] = (uint8_t)exponent;
             }
         }
         return uneven;
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(exchange_threads)
     bool uneven = false;
     int chunk = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
     columns.send(m, letter, chunk);
-    for (; chunk * 2 * Columns::batch < most; chunk += warps) {
+    for (; chunk * Columns::chunk_units < most; chunk += warps) {
         columns.send(m, letter, chunk + warps);
         uneven |= columns.receive<NEXT>(m, letter, chunk, to, next);
     }
