@@ -119,6 +119,10 @@ func TestLayersOfRanksAreThreeFusedOperationsAndTwoSums(t *testing.T) {
 		if second.normed != ffn.normed || next.normed != ffn.normed || second.nextNorm != next.norm || second.from != kernel.AfterFeedForward {
 			t.Errorf("rank %d: the sum after the feed-forward does not prepare what the next layer reads", rank)
 		}
+		last := blocks[len(blocks)-2]
+		if !first.parted || !second.parted || last[len(last)-1].(*reduceOp).parted {
+			t.Errorf("rank %d: not all sums but the last may leave a rank its own columns alone", rank)
+		}
 		checkPlaces(t, p.graph)
 	}
 }
