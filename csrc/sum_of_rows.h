@@ -19,7 +19,7 @@ enum { VB_ROUNDED_ROWS = 2, VB_SUM_OF_PRODUCTS = 3, VB_SUM_OF_COLUMNS = 4 };
 typedef struct vb_sum_of_columns {
     vb_sum_of_rows rows;
     int add_parted; /* rows.add has the columns that the vb_all_reduce_columns before has left to each rank */
-    int parted;     /* set: 1 if out has columns of each rank alone, as where rows.prepared is set by kernels that do so */
+    int parted;     /* set: 1 if out has columns of each rank alone: rows.prepared is 1 then */
 } vb_sum_of_columns;
 
 /* vb_all_reduce_rows where out may have columns of each rank alone. With add_parted, on the communicator that has left
