@@ -67,7 +67,7 @@ func TestOps(t *testing.T) {
 					t.Run(c.Name(), func(t *testing.T) {
 						_, err := op.CheckEach(devices, c, uint64(i))
 						switch {
-						case b.Name() == "ptx" && (ptxLacks[op.Name] || c.Label == "adapted"):
+						case b.Name() == "ptx" && (ptxLacks[op.Name] || c.Adapted()):
 							if err != nil && !errors.Is(err, gpu.ErrUnsupported) {
 								t.Error(err)
 							}

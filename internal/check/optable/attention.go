@@ -18,7 +18,8 @@ func hasFlag(c Case, flag string) bool {
 }
 
 // attentionVariantsOp has {batch, seq, heads, kv heads, dim, value dim, capacity, offset, window, chunk}, causal. Type is the cache's.
-// Flags: "softcap", "sinks", "ring", "latent" (values are the first elements of the keys), "positions" (uneven ones).
+// Flags: "softcap", "sinks", "greatest" (sinks that leave keys little weight, or none that F32 has), "ring", "latent" (values are the
+// first elements of the keys), "positions" (uneven ones).
 func attentionVariantsOp() *Op {
 	cases := each([]tensor.DType{tensor.F32, tensor.F16, tensor.BF16, tensor.Q8_0},
 		Case{Label: "one", Dims: []int{1, 1, 1, 1, 32, 32, 1, 0, 0, 0}, Flags: "sinks"},
@@ -43,6 +44,10 @@ func attentionVariantsOp() *Op {
 		Case{Label: "gemma2_prompt", Dims: []int{1, 130, 4, 2, 128, 128, 255, 40, 0, 0}, Flags: "softcap"},
 		Case{Label: "gemma2_prompt", Dims: []int{1, 70, 4, 2, 256, 256, 127, 40, 64, 0}, Flags: "softcap"},
 		Case{Label: "gpt-oss_few", Dims: []int{2, 3, 16, 2, 64, 64, 255, 40, 0, 0}, Flags: "sinks"},
+		Case{Label: "sink_decode", Dims: []int{3, 1, 16, 1, 64, 64, 128, 1000, 128, 0}, Flags: "ring_sinks_greatest_positions"},
+		Case{Label: "sink_long_decode", Dims: []int{1, 1, 16, 2, 64, 64, 4096, 4000, 0, 0}, Flags: "sinks_greatest"},
+		Case{Label: "sink_few", Dims: []int{2, 3, 4, 1, 128, 128, 255, 200, 0, 0}, Flags: "sinks_greatest"},
+		Case{Label: "sink_prompt", Dims: []int{1, 70, 4, 2, 128, 128, 255, 40, 0, 0}, Flags: "sinks_greatest"},
 		Case{Label: "llama4", Dims: []int{1, 20, 4, 2, 128, 128, 127, 70, 0, 16}},
 		Case{Label: "llama4_decode", Dims: []int{2, 1, 10, 2, 128, 128, 255, 200, 0, 64}, Flags: "positions"},
 		Case{Label: "values_narrower", Dims: []int{2, 9, 4, 2, 192, 128, 63, 20, 0, 0}},
@@ -82,6 +87,9 @@ func attentionVariantsOp() *Op {
 			}
 			if hasFlag(c, "sinks") {
 				in[4] = g.Offset(2, tensor.F32, heads)
+			}
+			if hasFlag(c, "greatest") {
+				in[4] = g.greatestSinks(heads)
 			}
 			return in
 		},
@@ -149,7 +157,8 @@ func attentionVariantsOp() *Op {
 			if products == tensor.Q8_0 {
 				products = tensor.F16
 			}
-			return Tolerance{Rel: 6e-5 + 4*epsilon(products), Why: "as Attention, with scores twice as large, whose error the exponential passes on"}
+			return Tolerance{Rel: 6e-5 + 4*epsilon(products), Abs: 0x1p-126,
+				Why: "as Attention, with scores twice as large, whose error the exponential passes on; smaller weights than F32 has are 0"}
 		},
 		Bytes: func(c Case) int64 {
 			row := c.Dims[4]
@@ -162,6 +171,17 @@ func attentionVariantsOp() *Op {
 			return 2 * int64(c.Dims[0]*c.Dims[1]*c.Dims[2]) * int64(min(c.Dims[6], c.Dims[7]+1)) * int64(c.Dims[4]+c.Dims[5])
 		},
 	}
+}
+
+// greatestSinks returns a sink a head, in turn: far greater than scores, and by more than F32's exponentials.
+func (g *Generator) greatestSinks(heads int) *Array {
+	return g.build(tensor.F32, []int{heads}, func(n int) []byte {
+		var raw []byte
+		for i := range n {
+			raw = appendFloat(raw, tensor.F32, []float64{14, 200}[i%2]+g.rng.NormFloat64())
+		}
+		return raw
+	})
 }
 
 // kvWriteVariantsOp has {batch, seq, kv heads, dim, value dim, capacity, first position}. Type is the cache's. Flags: "ring", "latent"

@@ -77,6 +77,12 @@ func adaptedFlags(c Case) (ranks int, shared, some bool) {
 	return ranks, shared, some
 }
 
+// Adapted reports whether adapters change the case's products, for which PTX that the driver compiles has no kernel.
+func (c Case) Adapted() bool {
+	ranks, _, _ := adaptedFlags(c)
+	return ranks > 0
+}
+
 // changes returns V and U of weights of these (rows, columns), and then codes for n rows; nothing but nil without ranks. With "some"
 // the second weight has none.
 func (g *Generator) changes(c Case, n int, shapes ...[2]int) []*Array {
