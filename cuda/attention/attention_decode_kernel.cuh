@@ -163,17 +163,6 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
             queries[t][i] = load8(source + 32 * i + 8 * c, row < part.rows && 32 * i + 8 * c < dim);
     }
 
-    // One warp adds the sink, a key whose value is zero, after its keys.
-    const bool sunk = a.sinks && part.first == first_unit(part.all);
-    float sink[NT][2];
-#pragma unroll
-    for (int t = 0; t < NT; t++)
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const int row = 8 * t + 2 * c + e;
-            sink[t][e] = sunk && row < part.rows ? sink_of(a, part.kv_head, part.first_row + row) : minus_infinity;
-        }
-
     const bool masked = a.seq > 1; // some row may see less than the tile
     const float scale = a.scale * log2_e, cap = a.soft_cap * log2_e;
     float max[NT][2], sum[NT][2], out[DIMS / 16][NT][4];
@@ -252,14 +241,18 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
         next = part.first, slot = ring, filled = 0;
     }
     if (part.slot - part.first_slot >= part.parts) return;
-    if (sunk) { // the keys' weights were relative to keys alone: halves lose bits below 6e-5
+    // One warp adds the sink: a key whose value is zero. Before, the sink would make the weights of keys halves below 6e-5.
+    if (__builtin_expect(a.sinks && part.first == first_unit(part.all), false)) {
 #pragma unroll
         for (int t = 0; t < NT; t++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                const float greatest = Max::combine(max[t][e], sink[t][e]),
+                const int row = 8 * t + 2 * c + e;
+                const float sink =
+                    row < part.rows ? sink_of(a, part.kv_head, part.first_row + row) : minus_infinity;
+                const float greatest = Max::combine(max[t][e], sink),
                             from = greatest == minus_infinity ? 0.0f : greatest, keep = exp2_fast(max[t][e] - from);
-                sum[t][e] = sum[t][e] * keep + (g == 0 ? exp2_fast(sink[t][e] - from) : 0.0f);
+                sum[t][e] = sum[t][e] * keep + (g == 0 ? exp2_fast(sink - from) : 0.0f);
                 max[t][e] = greatest;
 #pragma unroll
                 for (int i = 0; i < DIMS / 16; i++) out[i][t][e] *= keep, out[i][t][2 + e] *= keep;

@@ -109,7 +109,7 @@ func (r *runner) activate(active []model.ActiveAdapter) error {
 		set |= 1 << index
 	}
 	if set != 0 && !r.work.Adapted() {
-		if err := r.adapt(); err != nil {
+		if err := r.replaceWorkspace(r.rows, true); err != nil {
 			return err
 		}
 	}
@@ -124,21 +124,6 @@ func (r *runner) activate(active []model.ActiveAdapter) error {
 		}
 	})
 	return err
-}
-
-// adapt puts a workspace for adapters in the place of that for none.
-func (r *runner) adapt() error {
-	if err := r.stream.Synchronize(); err != nil {
-		return err
-	}
-	r.steps.drop(all)
-	work, err := r.model.NewAdaptedWorkspace(r.streams, max(r.chunk, r.stepIDs.Len()), r.work.LogitRows)
-	if err != nil {
-		return err
-	}
-	r.work.Free()
-	r.work = work
-	return nil
 }
 
 // index returns where the codes of a stack are, and allocates them the first time.

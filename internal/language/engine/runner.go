@@ -36,6 +36,10 @@ func defaultChunk(d *gpu.Device) int {
 	return 512
 }
 
+// fewestRows is how many tokens of a prompt a session has memory for when it opens, enough for a short question. The first prompt that
+// is longer takes the memory of a chunk.
+const fewestRows = 24
+
 // runner is what a Session and a Batch have in common: a stream, a cache, a workspace, and passes over prompts.
 type runner struct {
 	model   *model.Model
@@ -46,6 +50,7 @@ type runner struct {
 	past    past // of a session's sequence
 	context int  // tokens a sequence
 	chunk   int  // tokens of a prompt a pass
+	rows    int  // of them the workspace has room for: chunk, or fewer until a prompt needs more
 
 	ids, positions *tensor.Tensor // [chunk] of a prompt
 	sequence       *tensor.Tensor // [1]: where in the cache it goes
@@ -88,7 +93,11 @@ func (r *runner) open(m *model.Model, sequences, rows, logitRows int, o Options)
 		return err
 	}
 	r.past = newPast(m, r.cache)
-	if r.work, err = m.NewWorkspace(r.streams, max(r.chunk, rows), logitRows); err != nil {
+	r.rows = r.chunk
+	if sequences == 1 && m.Alone() {
+		r.rows = min(r.chunk, fewestRows)
+	}
+	if r.work, err = m.NewWorkspace(r.streams, max(r.rows, rows), logitRows); err != nil {
 		return err
 	}
 	return r.ints(map[**tensor.Tensor]int{&r.ids: r.chunk, &r.positions: r.chunk, &r.sequence: 1, &r.stepIDs: rows, &r.stepPositions: rows})
@@ -144,6 +153,11 @@ func (r *runner) check(ids []int32) error {
 // is set, gets the hidden states of each chunk, of n tokens from the first on; done is told how many ids the cache holds.
 func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int,
 	each func(hidden *tensor.Tensor, first, n int) error, done func(n int)) (logits *tensor.Tensor, err error) {
+	if len(ids)-from > r.rows && r.rows < r.chunk {
+		if err := r.replaceWorkspace(r.chunk, r.work.Adapted()); err != nil {
+			return nil, err
+		}
+	}
 	r.place[0] = int32(sequence)
 	if err := r.sequence.WriteInt32s(r.place); err != nil {
 		return nil, err
@@ -182,6 +196,26 @@ func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int,
 		lo = hi
 	}
 	return logits, nil
+}
+
+// replaceWorkspace puts a workspace of so many rows of a prompt, for adapters or for none, in the place of the one that there is.
+// Captured steps end with it.
+func (r *runner) replaceWorkspace(rows int, adapted bool) error {
+	if err := r.stream.Synchronize(); err != nil {
+		return err
+	}
+	create := r.model.NewWorkspace
+	if adapted {
+		create = r.model.NewAdaptedWorkspace
+	}
+	work, err := create(r.streams, max(rows, r.stepIDs.Len()), r.work.LogitRows)
+	if err != nil {
+		return err
+	}
+	r.steps.drop(all)
+	r.work.Free()
+	r.work, r.rows = work, rows
+	return nil
 }
 
 // pass computes ids at positions first, first+1, ... of the sequence.

@@ -1,9 +1,9 @@
 // Package engine runs a model token by token: a session prefills a prompt in chunks, keeps the keys and values of what it
 // has computed, and generates. It works on token ids; text is its callers' business.
 //
-// Everything of a session happens on its own stream and in memory that is allocated when it opens, so sessions of one
-// model run side by side, and a step of generation is one graph that is captured once and replayed: the token id, its
-// position and the length of the cache are read from device memory.
+// Everything of a session happens on its own stream and in memory of its own, so sessions of one model run side by side,
+// and a step of generation is one graph that is captured once and replayed: the token id, its position and the length of
+// the cache are read from device memory.
 package engine
 
 import (
@@ -50,7 +50,8 @@ type Stats struct {
 	DecodeTime    time.Duration // from the first token after a prompt to the newest: a GPU works on while the caller has a token
 }
 
-// New opens a session. Its memory is allocated here, in one go, and given back by Close.
+// New opens a session. Its memory is allocated here, but for that of prompts of more than fewestRows tokens and of adapters, which the
+// first of them takes. Close gives it back.
 func New(m *model.Model, o Options) (*Session, error) {
 	s := &Session{chosen: noChoice, next: noChoice, progress: o.Progress}
 	if err := s.open(m, 1, 1, min(max(o.LogitRows, 1), max(o.Context, 1)), o); err != nil {

@@ -71,6 +71,9 @@ func (m *Model) MaxContext() int { return m.context }
 // Ranks returns the parts of a model on several devices, by rank; of one on one device, itself.
 func (m *Model) Ranks() []*Model { return append([]*Model{m}, m.followers...) }
 
+// Alone reports whether one device computes all of the model.
+func (m *Model) Alone() bool { return len(m.followers) == 0 && m.world == nil }
+
 // Bytes returns the memory of the weights and RoPE tables as they lie on the rank's device, or in the mapped file on a
 // CPU: what Config.ModelBytes predicts.
 func (m *Model) Bytes() int64 { return m.memoryBytes }
