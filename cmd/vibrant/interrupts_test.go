@@ -6,12 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/creack/pty"
+	"golang.org/x/term"
 )
 
 // TestSignalsLeaveNoUnfinishedFile ends commands that write a file. What a process that was killed leaves, the next one removes.
@@ -61,6 +63,49 @@ func TestSignalsLeaveNoUnfinishedFile(t *testing.T) {
 	}
 	if status, _, errs := command(t, "", "logits", "-m", m, "--device", "cpu", "-o", out, "--ids", "1,2"); status != 0 || files() != "logits.npy" {
 		t.Errorf("exit %d, %q, and there are %q", status, errs, files())
+	}
+}
+
+// TestSignalsLeaveTheTerminalAsItWas ends chats while the terminal is asked for its cursor, at the prompt, and in an answer.
+func TestSignalsLeaveTheTerminalAsItWas(t *testing.T) {
+	outliveInterrupts(t) // and the processes do not ignore signals, as they would in a test that nohup started
+	m := reciter(t)
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+		for _, when := range []string{"\x1b[6n", ">>> ", "recite"} {
+			p := exec.Command(os.Args[0], asCommand)
+			p.Env = append(os.Environ(), commandEnv("chat", "-m", m, "--device", "cpu", "--ignore-eos"), "TERM=xterm", "XDG_STATE_HOME="+t.TempDir())
+			master, slave, err := pty.Open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.Stdin, p.Stdout, p.Stderr = slave, slave, slave
+			p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+			before, err := term.GetState(int(slave.Fd()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := &terminal{t: t, master: master, answers: when != "\x1b[6n"}
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+			go h.look()
+			if when == "recite" {
+				h.expect(">>> ")
+				h.enter("hi\r")
+			}
+			h.expect(when)
+			p.Process.Signal(s)
+			p.Wait()
+			after, err := term.GetState(int(slave.Fd()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(before, after) || p.ProcessState.ExitCode() != 128+int(s) {
+				t.Errorf("%v after %q: the terminal is %v, was %v; %v", s, when, after, before, p.ProcessState)
+			}
+			master.Close()
+			slave.Close()
+		}
 	}
 }
 

@@ -46,12 +46,9 @@ type editor struct {
 
 func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, error) {
 	var state *term.State // before it became raw; nil: it is not
-	makeRaw := func() (err error) {
-		if state != nil {
-			return nil
-		}
-		if state, err = term.MakeRaw(int(in.Fd())); err == nil {
-			atExit.Store(&terminalState{int(in.Fd()), state, out})
+	enterRaw := func() (err error) {
+		if state == nil {
+			state, err = makeRaw(in, out)
 		}
 		return err
 	}
@@ -61,8 +58,7 @@ func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, 
 		}
 		before := state
 		state = nil
-		atExit.Store(nil)
-		return term.Restore(int(in.Fd()), before)
+		return leaveRaw(in, before)
 	}
 	pastes := &pasteReader{r: input}
 	var graphemes graphemeEraser
@@ -87,7 +83,7 @@ func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, 
 		Stdout:         lineEnds{out},
 		Stderr:         lineEnds{out},
 		FuncIsTerminal: func() bool { return true },
-		FuncMakeRaw:    makeRaw,
+		FuncMakeRaw:    enterRaw,
 		FuncExitRaw:    exitRaw,
 		FuncGetSize: func() (width, height int) {
 			if width, height, err := term.GetSize(int(out.Fd())); err == nil && width > 0 {
@@ -99,7 +95,7 @@ func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, 
 	if err != nil {
 		return nil, err
 	}
-	e := &editor{rl: rl, makeRaw: makeRaw, exitRaw: exitRaw, out: out, history: openHistory(historyPath)}
+	e := &editor{rl: rl, makeRaw: enterRaw, exitRaw: exitRaw, out: out, history: openHistory(historyPath)}
 	for _, line := range e.history.lines {
 		rl.SaveToHistory(line)
 	}

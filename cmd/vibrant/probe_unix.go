@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 )
 
 // probeTime is how long a terminal may take to answer: many round trips of a slow connection.
@@ -18,11 +17,11 @@ const probeTime = time.Second
 // is what else was read meanwhile.
 func probe(in, out *os.File) (typed string, answers bool, err error) {
 	fd := int(in.Fd())
-	state, err := term.MakeRaw(fd)
+	before, err := makeRaw(in, out)
 	if err != nil {
 		return "", false, nil // not a terminal that can be edited on
 	}
-	defer term.Restore(fd, state)
+	defer leaveRaw(in, before)
 	if _, err := io.WriteString(out, "\x1b[6n"); err != nil {
 		return "", false, err
 	}

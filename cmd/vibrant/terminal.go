@@ -127,6 +127,27 @@ type terminalState struct {
 	out   *os.File
 }
 
+// makeRaw makes the terminal raw and returns how it was. A signal that ends the process finds that too, at any moment.
+func makeRaw(in, out *os.File) (before *term.State, err error) {
+	fd := int(in.Fd())
+	if before, err = term.GetState(fd); err != nil {
+		return nil, err
+	}
+	atExit.Store(&terminalState{fd, before, out})
+	if _, err = term.MakeRaw(fd); err != nil {
+		atExit.Store(nil)
+		return nil, err
+	}
+	return before, nil
+}
+
+// leaveRaw makes the terminal what it was.
+func leaveRaw(in *os.File, before *term.State) error {
+	err := term.Restore(int(in.Fd()), before)
+	atExit.Store(nil)
+	return err
+}
+
 // restoreTerminal is for the end of the process in the middle of a line.
 func restoreTerminal() {
 	if t := atExit.Load(); t != nil {
