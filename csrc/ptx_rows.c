@@ -3,7 +3,8 @@
  * each step. */
 #include "ptx_device.h"
 
-enum { MOST_THREADS = 256, MOST_ROUNDS = 8, WIDEST_THREADS = 512, WIDEST_ELEMENTS = 64, LOOP_ROUNDS = 2 };
+enum { MOST_THREADS = 256, MOST_ROUNDS = 8, WIDEST_THREADS = 512, WIDEST_ELEMENTS = 64, LOOP_ROUNDS = 2,
+    LONG_ROW = 32768 }; /* from which norms of odd rows gain by vectors: they read parameters by elements */
 
 /* The row of a thread; rows behind the last compute the last and write nothing. SHIFTED rows are read from the aligned
  * vector that holds their first element: they are elements `shift` to `end` of what begins at `start`. */
@@ -167,13 +168,14 @@ typedef struct row_plan {
 
 /* Of many rows, those wider than a warp's vectors have two vectors a thread: one has too little to do between
  * reductions, and more take registers (docs/experiments/2026-11-24-ptx-rows.md). `arrays` are in registers at once. */
-static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t addresses, int arrays) {
+static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t addresses, int arrays,
+    bool shifts) {
     enum { MANY_ROWS = 4096, NARROW_THREADS = 256, WIDE_THREADS = 128, LEAST_SHIFTED = 16 };
     row_plan p = {.lanes = 1, .each = 16 / vb_dtype_block_bytes(type)};
     const int64_t wanted = rows > MANY_ROWS && cols > 32 * p.each ? 2 : 1;
     p.vectors = addresses % 16 == 0;
     p.shifted = p.vectors && cols % p.each != 0;
-    if (p.shifted && cols < LEAST_SHIFTED * p.each) p.vectors = p.shifted = 0; /* few vectors are whole */
+    if (p.shifted && (!shifts || cols < LEAST_SHIFTED * p.each)) p.vectors = p.shifted = 0; /* few vectors are whole */
     const int64_t elements = p.shifted ? cols + p.each - 1 : cols;
     while (p.lanes < MOST_THREADS && p.lanes * p.each * wanted < elements) p.lanes *= 2;
     if (p.lanes * p.each * MOST_ROUNDS < elements) p.lanes = WIDEST_THREADS;
@@ -197,7 +199,7 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
 
 vb_status vb_jit_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols,
     vb_stream *stream) {
-    const row_plan p = plan_of(type, rows, cols, (uintptr_t)out | (uintptr_t)in, 1);
+    const row_plan p = plan_of(type, rows, cols, (uintptr_t)out | (uintptr_t)in, 1, true);
     const vb_jit_filling f = {.source = softmax, .type = vb_jit_type(type), .constants = {PLAN(p)},
         .texts = {TEXTS(p), {"LEAST", "from_bits(0xff800000)"}}};
     return vb_jit_launch(stream, "ptx_softmax", &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
@@ -341,7 +343,7 @@ static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, voi
     uint32_t weights = weight != NULL, biases = bias != NULL;
     float share = 1.0f / (float)cols;
     const row_plan p = plan_of(type, rows, cols, (uintptr_t)sums | (uintptr_t)out | (uintptr_t)a | (uintptr_t)b |
-        (uintptr_t)weight | (uintptr_t)bias, sum ? 2 : 1);
+        (uintptr_t)weight | (uintptr_t)bias, sum ? 2 : 1, type != VB_F32 && cols > LONG_ROW);
     const vb_jit_filling f = {.source = norm, .type = vb_jit_type(type),
         .constants = {PLAN(p), {"MEAN", mean}, {"SUM", sum}, {"ROUNDED", type != VB_F32}, {"QUADS", p.each / 4}},
         .texts = {TEXTS(p), {"LEAST", "0.0"}, {"FIRST", read_first}, {"SCALE", scale_row},
