@@ -414,7 +414,8 @@ static inline matmul_sm90_plan matmul_sm90_plan_of(const vb_matmul_args *x, int 
     }
     const int64_t tiles = matmul_sm90_tiles(x, 256), places = sms / 2,
                   pairs = vb_ceil_div(x->m, 2 * MATMUL_SM90_TILE_M) * vb_ceil_div(x->n, 256) * x->batch;
-    const int no_more = best.meet ? pairs / places <= tiles / sms && pairs % places * best.parts <= places
+    const int64_t last = pairs % places;
+    const int no_more = best.meet ? pairs / places <= tiles / sms && last > 0 && last * best.parts <= places
                                   : vb_ceil_div(pairs * best.parts, places) <= vb_ceil_div(tiles * best.parts, sms);
     if (best.tile_n == 256 && (best.parts > 1 || tiles >= sms) && x->k >= 256 * best.parts && no_more) best.pair = 2;
     return best;
