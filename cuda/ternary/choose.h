@@ -38,7 +38,7 @@ enum { TERNARY_FEW = 4, TERNARY_TILE_COLUMNS = 8, TERNARY_TILE_WARPS = 16,
 /* How a matrix of one row of activations is cut up for products of bits. */
 typedef struct ternary_bits {
     int threads;                  /* of a block */
-    int tiles, most;              /* tiles of 16 rows: of the matrix, of a block */
+    int tiles, most, ring;        /* tiles of 16 rows: of the matrix, of a block, in its shared memory */
     int64_t blocks, shared_bytes; /* of a block */
 } ternary_bits;
 
@@ -74,29 +74,28 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
     return t;
 }
 
-/* Units of 64 bytes of a row that a warp has; threads of a block, so that a thread has 80 registers, or 128; bytes of a
- * tile that a warp keeps in shared memory. */
-enum { TERNARY_BITS_UNITS = 2, TERNARY_BITS_THREADS = 768, TERNARY_BITS_THREADS_TMAC = 512,
-       TERNARY_BITS_BYTES = 16 * 64 * TERNARY_BITS_UNITS };
+/* Units of 64 bytes of a row that a warp has; threads of a block, so that a thread has 64 registers; bytes of tiles that a
+ * block asks for before the kernel before has ended; bytes behind its tiles that it reads and drops. */
+enum { TERNARY_BITS_UNITS = 2, TERNARY_BITS_THREADS = 1024, TERNARY_BITS_RING = 72 << 10, TERNARY_BITS_SLACK = 128 };
 
-/* 0 blocks where the rows, or the tiles of a block, are too many. Blocks of two or three tiles build the planes of x
- * less often than those of one, and start no later. From four tiles on, two blocks a multiprocessor hide more
- * latency, where their registers fit. x_bytes are those of an element that a block keeps: 0 to 2. */
+/* 0 blocks where the rows are too long, or too many for their sums. Blocks of two tiles build the planes of x less often
+ * than those of one, and start no later. x_bytes are those of an element that a block keeps: 0 to 2. */
 static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int x_bytes, const vb_gpu *gpu) {
-    ternary_bits b = {0, 0, 0, 0, 0};
+    ternary_bits b = {0, 0, 0, 0, 0, 0};
     const int64_t warps = vb_ceil_div(row_bytes, 64 * TERNARY_BITS_UNITS), tiles = vb_ceil_div(rows, 16);
-    if (warps == 0 || 32 * warps > TERNARY_BITS_THREADS || tiles == 0 || tiles > INT32_MAX / 2) return b;
-    const int64_t each = gpu->multiprocessors, pairs = vb_ceil_div(tiles, 2),
-                  blocks = tiles > 3 * each && warps <= 8 ? 2 * each : pairs < each ? pairs : each,
-                  most = vb_ceil_div(tiles, blocks);
-    b.shared_bytes = warps * ((most - 1) * TERNARY_BITS_BYTES + most * 64 + 256 * TERNARY_BITS_UNITS * x_bytes);
+    if (warps == 0 || 32 * warps > TERNARY_BITS_THREADS || tiles == 0 || rows > INT32_MAX - 16) return b;
+    const int64_t each = gpu->multiprocessors, pairs = vb_ceil_div(tiles, 2), blocks = pairs < each ? pairs : each,
+                  most = vb_ceil_div(tiles, blocks), tile_bytes = 16 * row_bytes, fit = TERNARY_BITS_RING / tile_bytes,
+                  ring = most < 2 || fit < 2 ? (most < 2 ? most : 2) : most < fit ? most : fit;
+    b.shared_bytes = ring * (16 + tile_bytes) + TERNARY_BITS_SLACK +
+        warps * (most * 64 + 256 * TERNARY_BITS_UNITS * x_bytes);
     if (b.shared_bytes > gpu->shared_bytes - 1024) return b;
-    b.threads = 32 * (int)warps, b.tiles = (int)tiles, b.most = (int)most, b.blocks = blocks;
+    b.threads = 32 * (int)warps, b.tiles = (int)tiles, b.most = (int)most, b.ring = (int)ring, b.blocks = blocks;
     return b;
 }
 
 static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
-    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0}};
+    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}};
     const int words = vb_aligned16(a->activations) && (uintptr_t)a->weights % 4 == 0 && a->row_bytes % 4 == 0 &&
         a->k % 16 == 0;
     const int pieces = words && vb_aligned16(a->weights) && a->layout == VB_INT2_INTERLEAVED;
@@ -146,7 +145,7 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
 
 /* 0 blocks where the operation is composed. */
 static inline ternary_bits choose_bit_linear(const vb_bit_linear_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0};
     const int aligned = vb_aligned16(a->in) && vb_aligned16(a->up) && vb_aligned16(a->norm) &&
         vb_aligned16(a->weights) && vb_aligned16(a->weights2) && vb_aligned16(a->weights3);
     if (a->m != 1 || a->k % 16 || a->layout != VB_INT2_INTERLEAVED || gpu->capability < 90 || !gpu->hopper || !aligned)
@@ -179,12 +178,11 @@ static inline int64_t tmac_slices(const vb_tmac_matmul_args *a) {
 enum { TERNARY_TMAC_UNIT = 256 };
 
 static inline ternary_bits tmac_bits_of(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0};
     if (a->n != 1 || a->lut || a->k % 64 || a->groups != 1 || gpu->capability < 90 || !gpu->hopper ||
         !vb_aligned16(a->weights))
         return none;
-    const ternary_bits b = ternary_bits_of(a->m, a->k / 4, 2, gpu);
-    return b.threads <= TERNARY_BITS_THREADS_TMAC ? b : none;
+    return ternary_bits_of(a->m, a->k / 4, 2, gpu);
 }
 
 /* `bits`: how tmac_bits cuts it up, 0 blocks where that is not the kernel. */

@@ -85,8 +85,8 @@ static void test_ternary(void) {
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[0]) == TERNARY_TMAC, "no tensor cores");
     t.groups = 1;
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.blocks > 0, "a column");
-    t.k = 512 * 17;
-    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_TILES, "17 warps");
+    t.k = 512 * 33;
+    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_TILES, "33 warps");
     t.k = 500;
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC, "rows of 125 bytes");
 }
