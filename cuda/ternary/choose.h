@@ -38,7 +38,9 @@ enum { TERNARY_FEW = 4, TERNARY_TILE_COLUMNS = 8, TERNARY_TILE_WARPS = 16,
 /* How a matrix of one row of activations is cut up for products of bits. */
 typedef struct ternary_bits {
     int threads;                  /* of a block */
-    int tiles, most, ring;        /* tiles of 16 rows: of the matrix, of a block, in its shared memory */
+    int units;                    /* of 64 bytes of a row that a warp has */
+    int early;                    /* the next kernel may begin before this one has waited */
+    int tiles, most;              /* tiles of 16 rows: of the matrix, of a block */
     int64_t blocks, shared_bytes; /* of a block */
 } ternary_bits;
 
@@ -74,28 +76,32 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
     return t;
 }
 
-/* Units of 64 bytes of a row that a warp has; threads of a block, so that a thread has 64 registers; bytes of tiles that a
- * block asks for before the kernel before has ended; bytes behind its tiles that it reads and drops. */
-enum { TERNARY_BITS_UNITS = 2, TERNARY_BITS_THREADS = 1024, TERNARY_BITS_RING = 72 << 10, TERNARY_BITS_SLACK = 128 };
+/* Threads of a block, so that a thread has 64 registers; tiles in shared memory; bytes of weights from which memory
+ * takes longer than all else. */
+enum { TERNARY_BITS_THREADS = 1024, TERNARY_BITS_STAGES = 3, TERNARY_BITS_MANY = 3 << 20 };
 
-/* 0 blocks where the rows are too long, or too many for their sums. Blocks of two tiles build the planes of x less often
- * than those of one, and start no later. x_bytes are those of an element that a block keeps: 0 to 2. */
+/* 0 blocks where the rows are too long, or too many for their sums. Blocks of two or three tiles build the planes of x
+ * less often than those of one, and start no later. From four tiles on, two blocks a multiprocessor hide more latency,
+ * where their registers fit. The weights of the next kernel are asked for early where there are many: few bytes would
+ * only be in the way of x. x_bytes are those of an element that a block keeps: 0 to 2. */
 static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int x_bytes, const vb_gpu *gpu) {
-    ternary_bits b = {0, 0, 0, 0, 0, 0};
-    const int64_t warps = vb_ceil_div(row_bytes, 64 * TERNARY_BITS_UNITS), tiles = vb_ceil_div(rows, 16);
+    ternary_bits b = {0, 0, 0, 0, 0, 0, 0};
+    const int64_t units = vb_ceil_div(row_bytes, 64), tiles = vb_ceil_div(rows, 16);
+    const int64_t each = gpu->multiprocessors, pairs = vb_ceil_div(tiles, 2);
+    const int unit = 2;
+    const int64_t warps = vb_ceil_div(units, unit);
     if (warps == 0 || 32 * warps > TERNARY_BITS_THREADS || tiles == 0 || rows > INT32_MAX - 16) return b;
-    const int64_t each = gpu->multiprocessors, pairs = vb_ceil_div(tiles, 2), blocks = pairs < each ? pairs : each,
-                  most = vb_ceil_div(tiles, blocks), tile_bytes = 16 * row_bytes, fit = TERNARY_BITS_RING / tile_bytes,
-                  ring = most < 2 || fit < 2 ? (most < 2 ? most : 2) : most < fit ? most : fit;
-    b.shared_bytes = ring * (16 + tile_bytes) + TERNARY_BITS_SLACK +
-        warps * (most * 64 + 256 * TERNARY_BITS_UNITS * x_bytes);
+    const int64_t blocks = tiles > 3 * each && warps <= 8 ? 2 * each : pairs < each ? pairs : each,
+                  most = vb_ceil_div(tiles, blocks), held = most - 1 < TERNARY_BITS_STAGES ? most - 1 : (int64_t)TERNARY_BITS_STAGES;
+    b.shared_bytes = held * units * 1024 + warps * (most * 64 + 256 * unit * x_bytes);
     if (b.shared_bytes > gpu->shared_bytes - 1024) return b;
-    b.threads = 32 * (int)warps, b.tiles = (int)tiles, b.most = (int)most, b.ring = (int)ring, b.blocks = blocks;
+    b.threads = 32 * (int)warps, b.units = unit, b.early = rows * row_bytes >= TERNARY_BITS_MANY;
+    b.tiles = (int)tiles, b.most = (int)most, b.blocks = blocks;
     return b;
 }
 
 static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
-    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0}};
+    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0}};
     const int words = vb_aligned16(a->activations) && (uintptr_t)a->weights % 4 == 0 && a->row_bytes % 4 == 0 &&
         a->k % 16 == 0;
     const int pieces = words && vb_aligned16(a->weights) && a->layout == VB_INT2_INTERLEAVED;
@@ -145,7 +151,7 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
 
 /* 0 blocks where the operation is composed. */
 static inline ternary_bits choose_bit_linear(const vb_bit_linear_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0};
     const int aligned = vb_aligned16(a->in) && vb_aligned16(a->up) && vb_aligned16(a->norm) &&
         vb_aligned16(a->weights) && vb_aligned16(a->weights2) && vb_aligned16(a->weights3);
     if (a->m != 1 || a->k % 16 || a->layout != VB_INT2_INTERLEAVED || gpu->capability < 90 || !gpu->hopper || !aligned)
@@ -178,7 +184,7 @@ static inline int64_t tmac_slices(const vb_tmac_matmul_args *a) {
 enum { TERNARY_TMAC_UNIT = 256 };
 
 static inline ternary_bits tmac_bits_of(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0};
     if (a->n != 1 || a->lut || a->k % 64 || a->groups != 1 || gpu->capability < 90 || !gpu->hopper ||
         !vb_aligned16(a->weights))
         return none;

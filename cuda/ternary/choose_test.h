@@ -43,7 +43,7 @@ static void test_ternary(void) {
                 const ternary_bits *t = &cuts[j];
                 if (t->blocks == 0) continue;
                 CHECK(a.k % 16 == 0 && t->threads <= TERNARY_BITS_THREADS &&
-                          t->threads / 32 * TERNARY_BITS_UNITS * 64 >= a.row_bytes, "%d threads", t->threads);
+                          t->threads / 32 * t->units * 64 >= a.row_bytes, "%d threads", t->threads);
                 CHECK((int64_t)t->most * t->blocks >= t->tiles && t->blocks <= t->tiles, "%d tiles, %ld blocks",
                       t->tiles, (long)t->blocks);
                 CHECK(j > 0 || (int64_t)t->tiles * 16 >= a.n, "%d tiles", t->tiles);

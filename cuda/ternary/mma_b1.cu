@@ -2,9 +2,10 @@
 // of interleaved weights; the same for a row that is rounded first (vb_bit_linear); floats in two bytes
 // (vb_tmac_matmul).
 //
-//   grid     a block a multiprocessor, or fewer, each for neighbouring tiles of 16 rows. The warps of a block share
-//            the elements of a row: a warp has two units of 64 bytes
-//   shared   a ring of tiles; a sum a tile, warp and row; the bytes of x where rounded
+//   grid     one or two blocks a multiprocessor, each for neighbouring tiles of 16 rows. The warps of a block share
+//            the elements of a row: a warp has one or two units of 64 bytes
+//   shared   a ring of tiles behind the first, which is in registers; a sum a tile, warp and row; the bytes of x where
+//            rounded
 //   moves    n k / 4 bytes of weights, read once. Each block rounds x: it reads 4 or 8 bytes an element, from the L2
 //   bound    latency up to some megabytes, then the weights: a ring is asked for before the kernel before has ended
 //
@@ -13,13 +14,11 @@
 // Weights are not unpacked: a plane holds x at the places of b0, and shifted by one at the places of b1.
 // A code counts one too many, so the sum of the planes is subtracted.
 
-#include "arch/sm90.cuh"
+#include "arch/streaming.cuh"
 #include "ternary/w2a8.cuh"
 
 namespace vb {
 namespace {
-
-constexpr int units = TERNARY_BITS_UNITS;
 
 // What x is: its codes, floats that are rounded to a byte, and floats that are rounded to two (MOST_SHORT at most).
 enum Source { CODES, ROUNDED, SHORTS };
@@ -37,14 +36,14 @@ struct BitsMatrix {
 template <int MATRICES>
 struct BitsJob {
     BitsMatrix matrix[MATRICES];
-    int k, row_bytes, tiles, most, ring; // most tiles of a block, ring of them in shared memory
-    const void *x;                       // codes or floats
-    const float *add;                    // to the first matrix
-    const float *x_scale, *bias;         // of codes
+    int k, row_bytes, tiles, most; // most tiles of a block
+    const void *x;                 // codes or floats
+    const float *add;              // to the first matrix
+    const float *x_scale, *bias;   // of codes
     const int32_t *segment_ends;
     const float *up, *norm; // of floats
     float eps;
-    signed char out_type, activation, normed, settled;
+    signed char out_type, activation, normed, settled, early;
 
     VB_DEVICE int matrix_of(int tile) const {
         int j = 0;
@@ -62,15 +61,15 @@ struct BitsJob {
     }
 };
 
-#ifdef VB_SM90A
-
 // sums += the bits that a and x share: 16 rows of a, 256 bits of k, 8 columns of x.
 VB_DEVICE void count_bits(int (&sums)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned x0,
                           unsigned x1) {
+#if __CUDA_ARCH__ >= 900
     asm volatile("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc "
                  "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                  : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(x0), "r"(x1));
+#endif
 }
 
 // Bit `plane` of 16 elements at the places of their codes' lower bits in a word.
@@ -92,52 +91,6 @@ VB_DEVICE int4 read_now(const void *at) {
     return v;
 }
 
-// A block's tiles on their way through shared memory: [stages][16][row_bytes].
-template <int MATRICES>
-struct BitsRing {
-    const BitsJob<MATRICES> &job;
-    uint64_t *full, *empty; // [stages]
-    uint8_t *tiles;
-    int first, count; // the block's tiles
-
-    VB_DEVICE void fetch(int t) const {
-        const int j = job.matrix_of(first + t), row = job.row_in(j, first + t), stage = t % job.ring;
-        const BitsMatrix &m = job.matrix[j];
-        const int bytes = smaller(16, m.n - row) * job.row_bytes;
-        sm90::barrier_expect(full + stage, bytes);
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                         shared_address(tiles + stage * 16 * job.row_bytes)),
-                     "l"(static_cast<const char *>(m.weights) + (int64_t)row * job.row_bytes), "r"(bytes),
-                     "r"(shared_address(full + stage))
-                     : "memory");
-    }
-    VB_DEVICE void start() const {
-        if (threadIdx.x == 0) {
-            for (int i = 0; i < job.ring; i++) {
-                sm90::barrier_init(full + i, 1);
-                sm90::barrier_init(empty + i, blockDim.x / 32);
-            }
-            sm90::barrier_init_fence();
-            for (int t = 0; t < job.ring && t < count; t++) fetch(t);
-        }
-        __syncthreads();
-    }
-    VB_DEVICE const uint8_t *wait(int t) const {
-        sm90::barrier_wait(full + t % job.ring, t / job.ring & 1);
-        return tiles + t % job.ring * 16 * job.row_bytes;
-    }
-    // The warp has read tile t. Where all have read the tile before, the first thread asks for another in its place.
-    VB_DEVICE void leave(int t) const {
-        if (count <= job.ring) return;
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) sm90::barrier_arrive(empty + t % job.ring);
-        const int next = t - 1 + job.ring;
-        if (threadIdx.x > 0 || t == 0 || next >= count) return;
-        sm90::barrier_wait(empty + (t - 1) % job.ring, (t - 1) / job.ring & 1);
-        fetch(next);
-    }
-};
-
 // The sum of squares and the greatest of a warp.
 VB_DEVICE float2 sum_and_most(float squares, float most) {
 #pragma unroll
@@ -149,15 +102,15 @@ VB_DEVICE float2 sum_and_most(float squares, float most) {
 }
 
 // The floats of x that a thread rounds, four by four, with their factors.
-template <Source SOURCE, int MATRICES>
+template <Source SOURCE, int MATRICES, int UNITS>
 struct Rounding {
-    static constexpr int items = 2 * units;
+    static constexpr int items = 2 * UNITS;
     const BitsJob<MATRICES> &job;
     float4 norms[items], h[items];
 
     // Where item i begins: in SHORTS among the elements of the thread's own warp.
     VB_DEVICE static int place_of(int i) {
-        if (SOURCE == SHORTS) return 4 * (threadIdx.x / 32 * 64 * units + i * 32 + threadIdx.x % 32);
+        if (SOURCE == SHORTS) return 4 * (threadIdx.x / 32 * 64 * UNITS + i * 32 + threadIdx.x % 32);
         return 4 * (threadIdx.x + i * blockDim.x);
     }
     // Four elements whose codes lie side by side. A word of VB_INT2_ROWS has them four apart.
@@ -227,33 +180,60 @@ struct Rounding {
     }
 };
 
-#endif
-
 // SHORTS has a scale a warp, for its elements of x, so that the warps need not wait for the greatest of all.
-template <Source SOURCE, int MATRICES>
+template <Source SOURCE, int MATRICES, int UNITS>
 __global__ void __launch_bounds__(TERNARY_BITS_THREADS) bits_kernel(VB_IN_PLACE BitsJob<MATRICES> job) {
-#ifdef VB_SM90A
+#if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) uint4 memory[];
     __shared__ float2 scratch[32]; // of each warp: sum of squares, greatest
     constexpr bool rounds = SOURCE != CODES;
-    constexpr int bytes = SOURCE == SHORTS ? 2 : 1;
+    constexpr int bytes = SOURCE == SHORTS ? 2 : 1, stages = TERNARY_BITS_STAGES;
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32, group = lane / 4;
-    const int row_bytes = job.row_bytes, pieces = row_bytes / 16, k = job.k, x_bytes = 256 * units * warps;
+    const int row_bytes = job.row_bytes, pieces = row_bytes / 16, k = job.k, x_bytes = 256 * UNITS * warps;
     const int first = int((int64_t)job.tiles * blockIdx.x / gridDim.x),
               count = int((int64_t)job.tiles * (blockIdx.x + 1) / gridDim.x) - first;
-    uint8_t *const tiles = reinterpret_cast<uint8_t *>(memory) + 16 * job.ring;
-    uint64_t *const barriers = reinterpret_cast<uint64_t *>(memory);
-    const BitsRing<MATRICES> ring{job, barriers, barriers + job.ring, tiles, first, count};
-    // Lanes behind the end of a row read the next row, or up to TERNARY_BITS_SLACK bytes behind the tiles.
-    int *const parts = reinterpret_cast<int *>(tiles + job.ring * 16 * row_bytes + TERNARY_BITS_SLACK);
+    // What a lane reads of the tiles in shared memory, it has copied there itself: [stages][units of a row][half][lane].
+    const int tile_size = ceil_div(pieces, 4) * 64, in_memory = smaller(job.most - 1, stages);
+    uint4 *const own = memory + warp * UNITS * 64 + lane;
+    int *const parts = reinterpret_cast<int *>(memory + in_memory * tile_size); // [most][warps][16]
     signed char *const codes = reinterpret_cast<signed char *>(parts + job.most * warps * 16);
+    // Calls take(unit, half, where the piece is, whether there is one) for the pieces of a tile that are this lane's.
+    const auto pieces_of = [&](int tile, auto take) {
+        const int j = job.matrix_of(first + tile), row = job.row_in(j, first + tile) + group;
+        const BitsMatrix &m = job.matrix[j];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const char *const from =
+                static_cast<const char *>(m.weights) + (int64_t)smaller(row + 8 * half, m.n - 1) * row_bytes;
+#pragma unroll
+            for (int u = 0; u < UNITS; u++) {
+                const int p = 4 * (warp * UNITS + u) + lane % 4;
+                take(u, half, from + 16 * p, p < pieces);
+            }
+        }
+    };
+    // Asks for tile t, from 1 on, which lies in stage (t - 1) % stages.
+    const auto fetch = [&](int t, int stage) {
+        if (t < count)
+            pieces_of(t, [&](int u, int half, const char *from, bool any) {
+                if (4 * (warp * UNITS + u) < pieces)
+                    copy_async(shared_address(own + stage * tile_size + (2 * u + half) * 32), any ? from : nullptr,
+                               any);
+            });
+        copy_async_commit();
+    };
 
     if (!job.settled) wait_for_previous_kernel();
-    ring.start();
-    Rounding<SOURCE, MATRICES> rounding{job, {}, {}};
+    if (job.early) release_next_kernel();
+    uint4 w[UNITS][2];
+    pieces_of(0, [&](int u, int half, const char *from, bool any) {
+        w[u][half] = any ? load_once(reinterpret_cast<const uint4 *>(from)) : make_uint4(0, 0, 0, 0);
+    });
+    for (int t = 1; t <= stages; t++) fetch(t, t - 1);
+    Rounding<SOURCE, MATRICES, UNITS> rounding{job, {}, {}};
     if (rounds) rounding.read_norm();
     if (job.settled) wait_for_previous_kernel();
-    release_next_kernel();
+    if (!job.early) release_next_kernel();
 
     const signed char *x = static_cast<const signed char *>(job.x);
     float scale = 1.0f, factor = 1.0f;
@@ -276,11 +256,11 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) bits_kernel(VB_IN_PLACE 
             __syncwarp();
         x = codes;
     }
-    int4 v[units][4];
+    int4 v[UNITS][4];
     if (SOURCE != SHORTS)
 #pragma unroll
-        for (int u = 0; u < units; u++) {
-            const int p = 4 * (warp * units + u) + lane % 4;
+        for (int u = 0; u < UNITS; u++) {
+            const int p = 4 * (warp * UNITS + u) + lane % 4;
             const PieceElements e = elements_of(p, pieces);
 #pragma unroll
             for (int j = 0; j < 4; j++) {
@@ -288,14 +268,7 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) bits_kernel(VB_IN_PLACE 
                 v[u][j] = p < pieces && at < k ? *reinterpret_cast<const int4 *>(x + at) : make_int4(0, 0, 0, 0);
             }
         }
-    // The factors of the sums are asked for beside x.
-    const auto ending = [&](int i) {
-        const int j = job.matrix_of(first + i / 16), row = job.row_in(j, first + i / 16) + i % 16;
-        return ending_of(job.results_of(j), 0, smaller(row, job.matrix[j].n - 1));
-    };
-    Ending mine;
-    if (threadIdx.x < count * 16) mine = ending(threadIdx.x);
-    unsigned planes[bytes][units][4];
+    unsigned planes[bytes][UNITS][4];
     // A lane has the columns 2 (lane % 4) and 1 more.
     const int even = 1 << 2 * (lane % 4), odd = lane % 4 == 3 ? -128 : 2 * even;
     int once = 0; // the sum of x, as far as it is in these columns
@@ -303,12 +276,12 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) bits_kernel(VB_IN_PLACE 
     for (int b = 0; b < bytes; b++) {
         int ones[4] = {};
 #pragma unroll
-        for (int u = 0; u < units; u++) {
+        for (int u = 0; u < UNITS; u++) {
             const unsigned every = 0x55555555u; // the code 1 everywhere
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 if (SOURCE == SHORTS)
-                    v[u][j] = read_now(x + b * x_bytes + 64 * (4 * (warp * units + u) + lane % 4) + 16 * j);
+                    v[u][j] = read_now(x + b * x_bytes + 64 * (4 * (warp * UNITS + u) + lane % 4) + 16 * j);
                 planes[b][u][j] = plane_of(v[u][j], group);
             }
             count_bits(ones, every, every, every, every, planes[b][u][0], planes[b][u][1]);
@@ -316,22 +289,30 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) bits_kernel(VB_IN_PLACE 
         }
         once += (ones[0] * even + ones[1] * odd) << 8 * b;
     }
+    // The factors of the sums are asked for before the last tiles.
+    const auto ending = [&](int i) {
+        const int j = job.matrix_of(first + i / 16), row = job.row_in(j, first + i / 16) + i % 16;
+        return ending_of(job.results_of(j), 0, smaller(row, job.matrix[j].n - 1));
+    };
+    Ending mine;
+    if (threadIdx.x < count * 16) mine = ending(threadIdx.x);
     const float step = SOURCE == SHORTS ? 1.0f / scale : 1.0f;
-    for (int t = 0; t < count; t++) {
-        const uint8_t *const from = ring.wait(t) + group * row_bytes + 64 * units * warp + 16 * (lane % 4);
-        uint4 w[units][2];
+    for (int t = 0, stage = -1; t < count; t++) {
+        if (t > 0) {
+            copy_async_wait<stages - 1>();
 #pragma unroll
-        for (int u = 0; u < units; u++)
+            for (int u = 0; u < UNITS; u++)
 #pragma unroll
-            for (int half = 0; half < 2; half++)
-                w[u][half] = *reinterpret_cast<const uint4 *>(from + 8 * half * row_bytes + 64 * u);
-        ring.leave(t);
+                for (int half = 0; half < 2; half++)
+                    w[u][half] = 4 * (warp * UNITS + u) < pieces ? own[stage * tile_size + (2 * u + half) * 32]
+                                                                 : make_uint4(0, 0, 0, 0);
+        }
         int sums[2] = {-once, -once};
 #pragma unroll
         for (int b = 0; b < bytes; b++) {
             int lower[4] = {}, upper[4] = {};
 #pragma unroll
-            for (int u = 0; u < units; u++) {
+            for (int u = 0; u < UNITS; u++) {
                 const uint4 &r = w[u][0], &r8 = w[u][1];
                 const unsigned(&p)[4] = planes[b][u];
                 count_bits(lower, r.x, r8.x, r.y, r8.y, p[0], p[1]);
@@ -351,6 +332,8 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) bits_kernel(VB_IN_PLACE 
                 parts[(t * warps + warp) * 16 + 8 * half + group] =
                     SOURCE == SHORTS ? __float_as_int(float(sum) * step) : sum;
         }
+        if (t > 0) fetch(t + stages, stage);
+        if (++stage == stages) stage = 0;
     }
     __syncthreads();
     if (SOURCE == SHORTS && job.normed) {
@@ -381,9 +364,9 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) bits_kernel(VB_IN_PLACE 
 
 template <Source SOURCE, int MATRICES>
 vb_status launch_bits(BitsJob<MATRICES> &job, const ternary_bits &cut, vb_stream *stream) {
-    job.tiles = cut.tiles, job.most = cut.most, job.ring = cut.ring;
+    job.tiles = cut.tiles, job.most = cut.most, job.early = (signed char)cut.early;
     return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes,
-                             bits_kernel<SOURCE, MATRICES>, job);
+                             cut.units == 1 ? bits_kernel<SOURCE, MATRICES, 1> : bits_kernel<SOURCE, MATRICES, 2>, job);
 }
 
 } // namespace
