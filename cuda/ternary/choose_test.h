@@ -48,6 +48,8 @@ static void test_ternary(void) {
                       t->tiles, (long)t->blocks);
                 CHECK(j > 0 || (int64_t)t->tiles * 16 >= a.n, "%d tiles", t->tiles);
                 CHECK(t->shared_bytes <= gpu->shared_bytes, "%ld bytes", (long)t->shared_bytes);
+                CHECK(t->stages < t->most && t->stages <= TERNARY_BITS_STAGES && (t->stages > 0 || t->most == 1),
+                      "%d stages of %d tiles", t->stages, t->most);
             }
             const bool mma = c.kernel == TERNARY_MMA_16 || c.kernel == TERNARY_MMA_MANY;
             CHECK(!mma || (gpu->capability >= 75 && a.m > TERNARY_FEW), "%s on %d", name, gpu->capability);
@@ -85,8 +87,8 @@ static void test_ternary(void) {
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[0]) == TERNARY_TMAC, "no tensor cores");
     t.groups = 1;
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.blocks > 0, "a column");
-    t.k = 512 * 33;
-    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_TILES, "33 warps");
+    t.k = 512 * 25;
+    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_TILES, "25 warps");
     t.k = 500;
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC, "rows of 125 bytes");
 }

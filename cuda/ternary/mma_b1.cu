@@ -36,10 +36,10 @@ struct BitsMatrix {
 template <int MATRICES>
 struct BitsJob {
     BitsMatrix matrix[MATRICES];
-    int k, row_bytes, tiles, most; // most tiles of a block
-    const void *x;                 // codes or floats
-    const float *add;              // to the first matrix
-    const float *x_scale, *bias;   // of codes
+    int k, row_bytes, tiles, most, stages; // most tiles of a block, stages of them in shared memory
+    const void *x;               // codes or floats
+    const float *add;            // to the first matrix
+    const float *x_scale, *bias; // of codes
     const int32_t *segment_ends;
     const float *up, *norm; // of floats
     float eps;
@@ -75,10 +75,9 @@ VB_DEVICE void count_bits(int (&sums)[4], unsigned a0, unsigned a1, unsigned a2,
 // Bit `plane` of 16 elements at the places of their codes' lower bits in a word.
 VB_DEVICE unsigned plane_of(const int4 &x, int plane) {
     const unsigned ones = 0x01010101u;
-    unsigned bits = unsigned(x.w) >> plane & ones;
-    bits = bits << 2 | (unsigned(x.z) >> plane & ones);
-    bits = bits << 2 | (unsigned(x.y) >> plane & ones);
-    return bits << 2 | (unsigned(x.x) >> plane & ones);
+    const auto turned = [](int word, int by) { return __funnelshift_r(unsigned(word), unsigned(word), by); };
+    return (turned(x.x, plane) & ones) | (turned(x.y, plane - 2) & ones << 2) | (turned(x.z, plane - 4) & ones << 4) |
+        (turned(x.w, plane - 6) & ones << 6);
 }
 
 // 16 bytes of shared memory, which are read here and not before: registers are few.
@@ -164,12 +163,13 @@ struct Rounding {
             const float v[4] = {h[i].x * factor * norms[i].x, h[i].y * factor * norms[i].y,
                                 h[i].z * factor * norms[i].z, h[i].w * factor * norms[i].w};
             if (SOURCE == SHORTS) {
-                unsigned high = 0, low = 0;
+                unsigned q[4]; // rounded in the lower 16 bits: to whole numbers, the sum has no bits below 1
 #pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    const int q = __float2int_rn(v[j] * scale);
-                    low |= unsigned(q & 255) << (8 * j), high |= unsigned((q + 128) >> 8 & 255) << (8 * j);
-                }
+                for (int j = 0; j < 4; j++) q[j] = __float_as_uint(fmaf(v[j], scale, 0x1.8p23f));
+                const unsigned low = __byte_perm(__byte_perm(q[0], q[1], 0x0040), __byte_perm(q[2], q[3], 0x0040), 0x5410);
+#pragma unroll
+                for (int j = 0; j < 4; j++) q[j] += 128;
+                const unsigned high = __byte_perm(__byte_perm(q[0], q[1], 0x0051), __byte_perm(q[2], q[3], 0x0051), 0x5410);
                 *reinterpret_cast<unsigned *>(codes + at) = low;
                 *reinterpret_cast<unsigned *>(codes + x_bytes + at) = high;
             } else {
@@ -180,22 +180,35 @@ struct Rounding {
     }
 };
 
+// Waits until at most stages - 1 of the copies of tiles are under way.
+VB_DEVICE void wait_for_oldest(int stages) {
+    static_assert(TERNARY_BITS_STAGES == 5, "a case each");
+    switch (stages) {
+    case 1: copy_async_wait<0>(); break;
+    case 2: copy_async_wait<1>(); break;
+    case 3: copy_async_wait<2>(); break;
+    case 4: copy_async_wait<3>(); break;
+    default: copy_async_wait<4>(); break;
+    }
+}
+
 // SHORTS has a scale a warp, for its elements of x, so that the warps need not wait for the greatest of all.
 template <Source SOURCE, int MATRICES, int UNITS>
-__global__ void __launch_bounds__(TERNARY_BITS_THREADS) bits_kernel(VB_IN_PLACE BitsJob<MATRICES> job) {
+__global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_THREADS_SHORTS : TERNARY_BITS_THREADS)
+    bits_kernel(VB_IN_PLACE BitsJob<MATRICES> job) {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) uint4 memory[];
     __shared__ float2 scratch[32]; // of each warp: sum of squares, greatest
     constexpr bool rounds = SOURCE != CODES;
-    constexpr int bytes = SOURCE == SHORTS ? 2 : 1, stages = TERNARY_BITS_STAGES;
+    constexpr int bytes = SOURCE == SHORTS ? 2 : 1;
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32, group = lane / 4;
     const int row_bytes = job.row_bytes, pieces = row_bytes / 16, k = job.k, x_bytes = 256 * UNITS * warps;
     const int first = int((int64_t)job.tiles * blockIdx.x / gridDim.x),
               count = int((int64_t)job.tiles * (blockIdx.x + 1) / gridDim.x) - first;
     // What a lane reads of the tiles in shared memory, it has copied there itself: [stages][units of a row][half][lane].
-    const int tile_size = ceil_div(pieces, 4) * 64, in_memory = smaller(job.most - 1, stages);
+    const int tile_size = ceil_div(pieces, 4) * 64, stages = job.stages;
     uint4 *const own = memory + warp * UNITS * 64 + lane;
-    int *const parts = reinterpret_cast<int *>(memory + in_memory * tile_size); // [most][warps][16]
+    int *const parts = reinterpret_cast<int *>(memory + stages * tile_size); // [most][warps][16]
     signed char *const codes = reinterpret_cast<signed char *>(parts + job.most * warps * 16);
     // Calls take(unit, half, where the piece is, whether there is one) for the pieces of a tile that are this lane's.
     const auto pieces_of = [&](int tile, auto take) {
@@ -268,6 +281,13 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) bits_kernel(VB_IN_PLACE 
                 v[u][j] = p < pieces && at < k ? *reinterpret_cast<const int4 *>(x + at) : make_int4(0, 0, 0, 0);
             }
         }
+    // The factors of the sums are asked for beside x.
+    const auto ending = [&](int i) {
+        const int j = job.matrix_of(first + i / 16), row = job.row_in(j, first + i / 16) + i % 16;
+        return ending_of(job.results_of(j), 0, smaller(row, job.matrix[j].n - 1));
+    };
+    Ending mine;
+    if (threadIdx.x < count * 16) mine = ending(threadIdx.x);
     unsigned planes[bytes][UNITS][4];
     // A lane has the columns 2 (lane % 4) and 1 more.
     const int even = 1 << 2 * (lane % 4), odd = lane % 4 == 3 ? -128 : 2 * even;
@@ -289,17 +309,10 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) bits_kernel(VB_IN_PLACE 
         }
         once += (ones[0] * even + ones[1] * odd) << 8 * b;
     }
-    // The factors of the sums are asked for before the last tiles.
-    const auto ending = [&](int i) {
-        const int j = job.matrix_of(first + i / 16), row = job.row_in(j, first + i / 16) + i % 16;
-        return ending_of(job.results_of(j), 0, smaller(row, job.matrix[j].n - 1));
-    };
-    Ending mine;
-    if (threadIdx.x < count * 16) mine = ending(threadIdx.x);
     const float step = SOURCE == SHORTS ? 1.0f / scale : 1.0f;
     for (int t = 0, stage = -1; t < count; t++) {
         if (t > 0) {
-            copy_async_wait<stages - 1>();
+            wait_for_oldest(stages);
 #pragma unroll
             for (int u = 0; u < UNITS; u++)
 #pragma unroll
@@ -364,7 +377,7 @@ __global__ void __launch_bounds__(TERNARY_BITS_THREADS) bits_kernel(VB_IN_PLACE 
 
 template <Source SOURCE, int MATRICES>
 vb_status launch_bits(BitsJob<MATRICES> &job, const ternary_bits &cut, vb_stream *stream) {
-    job.tiles = cut.tiles, job.most = cut.most, job.early = (signed char)cut.early;
+    job.tiles = cut.tiles, job.most = cut.most, job.stages = cut.stages, job.early = (signed char)cut.early;
     return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes,
                              cut.units == 1 ? bits_kernel<SOURCE, MATRICES, 1> : bits_kernel<SOURCE, MATRICES, 2>, job);
 }
