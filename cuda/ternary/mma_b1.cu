@@ -166,10 +166,13 @@ struct Rounding {
                 unsigned q[4]; // rounded in the lower 16 bits: to whole numbers, the sum has no bits below 1
 #pragma unroll
                 for (int j = 0; j < 4; j++) q[j] = __float_as_uint(fmaf(v[j], scale, 0x1.8p23f));
-                const unsigned low = __byte_perm(__byte_perm(q[0], q[1], 0x0040), __byte_perm(q[2], q[3], 0x0040), 0x5410);
+                const auto joined = [&](int first) { // bytes of the same place in the four
+                    return __byte_perm(__byte_perm(q[0], q[1], first), __byte_perm(q[2], q[3], first), 0x5410);
+                };
+                const unsigned low = joined(0x0040);
 #pragma unroll
                 for (int j = 0; j < 4; j++) q[j] += 128;
-                const unsigned high = __byte_perm(__byte_perm(q[0], q[1], 0x0051), __byte_perm(q[2], q[3], 0x0051), 0x5410);
+                const unsigned high = joined(0x0051);
                 *reinterpret_cast<unsigned *>(codes + at) = low;
                 *reinterpret_cast<unsigned *>(codes + x_bytes + at) = high;
             } else {
@@ -205,7 +208,7 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
     const int row_bytes = job.row_bytes, pieces = row_bytes / 16, k = job.k, x_bytes = 256 * UNITS * warps;
     const int first = int((int64_t)job.tiles * blockIdx.x / gridDim.x),
               count = int((int64_t)job.tiles * (blockIdx.x + 1) / gridDim.x) - first;
-    // What a lane reads of the tiles in shared memory, it has copied there itself: [stages][units of a row][half][lane].
+    // What a lane reads of the tiles in shared memory, it has copied there itself: [stages][units][half][lane].
     const int tile_size = ceil_div(pieces, 4) * 64, stages = job.stages;
     uint4 *const own = memory + warp * UNITS * 64 + lane;
     int *const parts = reinterpret_cast<int *>(memory + stages * tile_size); // [most][warps][16]
@@ -309,7 +312,7 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
         }
         once += (ones[0] * even + ones[1] * odd) << 8 * b;
     }
-    const float step = SOURCE == SHORTS ? 1.0f / scale : 1.0f;
+    const float step = scale > 0.0f ? 1.0f / scale : nanf(""); // not for infinite floats, whose codes are none
     for (int t = 0, stage = -1; t < count; t++) {
         if (t > 0) {
             wait_for_oldest(stages);
