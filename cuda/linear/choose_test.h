@@ -265,12 +265,15 @@ static void check_adapted(const linear_shape *s, const vb_gpu *gpu) {
 /* One item a block or cluster: blocks enough, a tile for each warp, and of x no more than a warp's registers hold. */
 static void check_one_item(const linear_shape *s, const vb_gpu *gpu) {
     const vb_packed_format f = vb_packed_format_of(s->type);
-    const linear_choice c = choose_adapted_linear(s, 8, true, gpu);
+    linear_shape add = *s;
+    add.norm = false;
+    const linear_choice c = choose_adapted_linear(&add, 8, true, gpu);
     const linear_items *const p = &c.items;
     if (c.kernel != LINEAR_PACKED_N1 || !linear_n1_one_item(f, s->rows, s->cols, p)) return;
     const int64_t tiles = linear_row_tiles(f, s->cols), least = tiles / p->ksplit; /* of a block */
     CHECK(gpu->capability >= 90 && (int64_t)p->blocks / p->ksplit * p->parts >= linear_tile_rows(s->rows) &&
-              least >= p->warps && (p->ksplit == 1 ? tiles == p->warps && p->stages >= p->parts : p->ksplit == 2) &&
+              least >= p->warps && (p->ksplit == 1 ? tiles == p->warps && p->parts == 1 : p->ksplit == 2) &&
+              p->stages >= p->parts &&
               vb_ceil_div(tiles, p->ksplit * p->warps) * f.depth <= 1024,
           "an item a block of %ld rows of %ld columns on %d", (long)s->rows, (long)s->cols, gpu->capability);
 }
