@@ -241,7 +241,8 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
         next = part.first, slot = ring, filled = 0;
     }
     if (part.slot - part.first_slot >= part.parts) return;
-    // One warp adds the sink: a key whose value is zero. Before, the sink would make the weights of keys halves below 6e-5.
+    // One warp adds the sink, a key whose value is zero. Earlier, the sink would make the weights of keys halves below
+    // 6e-5.
     if (__builtin_expect(a.sinks && part.first == first_unit(part.all), false)) {
 #pragma unroll
         for (int t = 0; t < NT; t++)
