@@ -109,7 +109,7 @@ func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRow
 	var prepared, parted C.int
 	var err error
 	if rows.Parted || rows.AddParted {
-		columns := C.vb_sum_of_columns{rows: r, add_parted: truth(rows.AddParted)}
+		columns := C.vb_sum_of_columns{size: C.sizeof_vb_sum_of_columns, rows: r, add_parted: truth(rows.AddParted)}
 		err = c.check("all reduce columns", C.all_reduce_columns(addressesOf(out), addressesOf(in), columns, &prepared, &parted, c.p))
 	} else {
 		err = c.check("all reduce rows", C.all_reduce_rows(addressesOf(out), addressesOf(in), r, &prepared, c.p))

@@ -279,13 +279,16 @@ vb_status vb_all_reduce_rows(float *const *out, const float *const *in, vb_sum_o
 
 vb_status vb_all_reduce_columns(float *const *out, const float *const *in, vb_sum_of_columns *columns,
                                 vb_communicator *communicator) {
-    CHECK(columns);
-    vb_sum_of_rows *rows = &columns->rows;
     int64_t size;
-    CHECK(communicator && rows->n >= 0 && rows->cols >= 0);
+    vb_sum_of_columns known;
+    CHECK(communicator && columns && take(&known, sizeof known, columns));
+    CHECK(columns->size >= offsetof(vb_sum_of_columns, parted) + sizeof columns->parted); /* it is written below */
+    vb_sum_of_rows *rows = &known.rows;
+    rows->size = sizeof *rows;
+    CHECK(rows->n >= 0 && rows->cols >= 0);
     CHECK(!__builtin_mul_overflow(rows->n, rows->cols, &size) && size <= INT64_MAX / 8);
     CHECK(rows->from == VB_AFTER_ATTENTION || rows->from == VB_AFTER_FEED_FORWARD);
-    columns->parted = rows->prepared = 0;
+    columns->parted = columns->rows.prepared = known.parted = rows->prepared = 0;
     if (size == 0) return VB_OK;
     CHECK(out && in);
     for (int i = 0; i < communicator->ranks; i++) {
@@ -296,9 +299,11 @@ vb_status vb_all_reduce_columns(float *const *out, const float *const *in, vb_su
     vb_status s = VB_UNSUPPORTED;
     if (library && communicator->backend == library->cuda)
         s = library->cuda->all_reduce(out, in, rows->add, size, VB_SUM_OF_COLUMNS, communicator);
-    if (s != VB_UNSUPPORTED || columns->add_parted) return s;
-    return rows->norm[0] ? vb_all_reduce_rows(out, in, rows, communicator)
-                         : communicator->backend->all_reduce(out, in, rows->add, size, 1, communicator);
+    if (s == VB_UNSUPPORTED && !known.add_parted)
+        s = rows->norm[0] ? vb_all_reduce_rows(out, in, rows, communicator)
+                          : communicator->backend->all_reduce(out, in, rows->add, size, 1, communicator);
+    columns->parted = known.parted, columns->rows.prepared = rows->prepared;
+    return s;
 }
 
 vb_status vb_linear_all_reduce(float *const *out, float *const *product, const vb_sum_of_products *sum,

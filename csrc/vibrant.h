@@ -1215,6 +1215,20 @@ typedef struct vb_sum_of_rows {
 vb_status vb_all_reduce_rows(float *const *out, const float *const *in, vb_sum_of_rows *rows,
                              vb_communicator *communicator);
 
+/* A sum of rows of which each rank may keep some columns alone: the residual stream between the halves of layers, which
+ * only sums and norms read. Where rows.norm[0] is NULL, nothing is prepared, and every rank gets all columns. */
+typedef struct vb_sum_of_columns {
+    size_t size;
+    vb_sum_of_rows rows; /* rows.size is not read */
+    int add_parted;      /* rows.add has the columns that the vb_all_reduce_columns before has left to each rank */
+    int parted;          /* set: 1 if out has columns of each rank alone: rows.prepared is 1 then */
+} vb_sum_of_columns;
+
+/* vb_all_reduce_rows where out may have columns of each rank alone. With add_parted, on the communicator that has left
+ * rows.add, and of as many rows and columns. out[r], in[r]: [n][cols]. */
+vb_status vb_all_reduce_columns(float *const *out, const float *const *in, vb_sum_of_columns *columns,
+                                vb_communicator *communicator);
+
 /* What the last product of a half of a layer multiplies on each rank, and what the sum is added to. */
 typedef struct vb_sum_of_products {
     size_t size;

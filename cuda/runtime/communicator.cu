@@ -131,14 +131,13 @@ vb_status vb_cuda_communicator_create(vb_communicator **out, vb_stream *const *s
 vb_status vb_cuda_all_reduce(float *const *out, const float *const *in, const float *const *add, int64_t n,
                              int rounded, vb_communicator *communicator) {
     Communicator *c = static_cast<Communicator *>(communicator);
-    if (rounded == VB_SUM_OF_PRODUCTS) return sum_of_products(out, *VB_STRUCT_OF_ADD(vb_sum_of_products, add), c);
-    if (rounded == VB_SUM_OF_COLUMNS) // whose first member is the vb_sum_of_rows
-        return sum_of_columns(out, in, (vb_sum_of_columns *)VB_STRUCT_OF_ADD(vb_sum_of_rows, add), c);
+    if (rounded == VB_SUM_OF_PRODUCTS) return sum_of_products(out, *VB_STRUCT_OF(vb_sum_of_products, add, add), c);
+    if (rounded == VB_SUM_OF_COLUMNS) return sum_of_columns(out, in, VB_STRUCT_OF(vb_sum_of_columns, rows.add, add), c);
     bool vectors = n % 8 == 0;
     for (int r = 0; r < c->ranks; r++)
         vectors = vectors && ((size_t)out[r] | (size_t)in[r] | (size_t)(add ? add[r] : nullptr)) % 16 == 0;
     if (rounded == VB_ROUNDED_ROWS && vectors) {
-        vb_sum_of_rows *rows = VB_STRUCT_OF_ADD(vb_sum_of_rows, add);
+        vb_sum_of_rows *rows = VB_STRUCT_OF(vb_sum_of_rows, add, add);
         bool fits = rows->cols % 128 == 0 && choose_all_reduce(n, true) == COLLECTIVE_REDUCE_ROUNDED;
         for (int r = 0; r < c->ranks; r++)
             fits = fits && aligned16(rows->norm[r]) && aligned16(rows->normed[r]);

@@ -74,22 +74,25 @@ type sumOfRows struct {
 	from, prepared    int32
 }
 
-// sumOfColumns is vb_sum_of_columns, whose first member is a vb_sum_of_rows.
+// sumOfColumns is vb_sum_of_columns.
 type sumOfColumns struct {
-	sumOfRows
+	size              uintptr
+	rows              sumOfRows
 	addParted, parted int32
 }
 
 func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRows) error {
 	o, i := addressesOf(out), addressesOf(in)
-	r := &sumOfColumns{addParted: truth(rows.AddParted)}
-	r.sumOfRows = sumOfRows{unsafe.Sizeof(sumOfRows{}), *addressesOf(rows.Add), *addressesOf(rows.Norm), *addressesOf(rows.Normed), int64(rows.N), int64(rows.Cols), int32(rows.From), 0}
-	function := fnAllReduceRows
+	s := &sumOfColumns{size: unsafe.Sizeof(sumOfColumns{}), addParted: truth(rows.AddParted)}
+	r := &s.rows
+	*r = sumOfRows{unsafe.Sizeof(*r), *addressesOf(rows.Add), *addressesOf(rows.Norm), *addressesOf(rows.Normed), int64(rows.N), int64(rows.Cols), int32(rows.From), 0}
+	var err error
 	if rows.Parted || rows.AddParted {
-		function = fnAllReduceColumns
+		err = c.check("all reduce columns", invoke(fnAllReduceColumns, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(s)), uintptr(c.p)))
+	} else {
+		err = c.check("all reduce rows", invoke(fnAllReduceRows, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(r)), uintptr(c.p)))
 	}
-	err := c.check("all reduce rows", invoke(function, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(r)), uintptr(c.p)))
-	rows.Prepared, rows.Parted = r.prepared != 0, r.parted != 0
+	rows.Prepared, rows.Parted = r.prepared != 0, s.parted != 0
 	return err
 }
 
