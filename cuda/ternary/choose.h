@@ -38,9 +38,7 @@ enum { TERNARY_FEW = 4, TERNARY_TILE_COLUMNS = 8, TERNARY_TILE_WARPS = 16,
 /* How a matrix of one row of activations is cut up for products of bits. */
 typedef struct ternary_bits {
     int threads;                  /* of a block */
-    int units;                    /* of 64 bytes of a row that a warp has */
-    int early;                    /* the next kernel may begin before this one has waited */
-    int tiles, most, stages;      /* tiles of 16 rows: of the matrix, of a block, of these in shared memory */
+    int tiles, most;              /* tiles of 16 rows: of the matrix, of a block */
     int64_t blocks, shared_bytes; /* of a block */
 } ternary_bits;
 
@@ -76,35 +74,29 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
     return t;
 }
 
-/* Threads of a block, so that a thread has 64 registers, or 80 where x has two bytes and a warp two units; tiles in
- * shared memory; bytes of weights from which memory takes longer than all else. */
-enum { TERNARY_BITS_THREADS = 1024, TERNARY_BITS_THREADS_SHORTS = 768, TERNARY_BITS_STAGES = 5,
-       TERNARY_BITS_MANY = 3 << 20 };
+/* Units of 64 bytes of a row that a warp has; threads of a block, so that a thread has 80 registers, or 128; bytes of a
+ * tile that a warp keeps in shared memory. */
+enum { TERNARY_BITS_UNITS = 2, TERNARY_BITS_THREADS = 768, TERNARY_BITS_THREADS_TMAC = 512,
+       TERNARY_BITS_BYTES = 16 * 64 * TERNARY_BITS_UNITS };
 
-/* 0 blocks where the rows are too long, or too many for their sums. Blocks of two or three tiles build the planes of x
- * less often than those of one, and start no later. From four tiles on, two blocks a multiprocessor hide more latency,
- * where their registers fit and an element has few planes. The next kernel asks for its weights at once where they are
- * many: a few would only be in the way of x. x_bytes are those of an element that a block keeps: 0 to 2. */
+/* 0 blocks where the rows, or the tiles of a block, are too many. Blocks of two or three tiles build the planes of x
+ * less often than those of one, and start no later. From four tiles on, two blocks a multiprocessor hide more
+ * latency, where their registers fit. x_bytes are those of an element that a block keeps: 0 to 2. */
 static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int x_bytes, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0};
-    const int64_t units = vb_ceil_div(row_bytes, 64), tiles = vb_ceil_div(rows, 16), each = gpu->multiprocessors,
-                  pairs = vb_ceil_div(tiles, 2), unit = units > TERNARY_BITS_THREADS / 32 ? 2 : 1,
-                  warps = vb_ceil_div(units, unit);
-    const int limit = x_bytes == 2 && unit > 1 ? TERNARY_BITS_THREADS_SHORTS : TERNARY_BITS_THREADS;
-    if (units == 0 || 32 * warps > limit || tiles == 0 || rows > INT32_MAX - 16) return none;
-    const int64_t blocks = tiles > 3 * each && units <= 16 && x_bytes < 2 ? 2 * each : pairs < each ? pairs : each,
-                  most = vb_ceil_div(tiles, blocks),
-                  rest = warps * (most * 64 + 256 * unit * x_bytes), fit = gpu->shared_bytes - 1024 - rest;
-    int64_t stages = most - 1 < TERNARY_BITS_STAGES ? most - 1 : (int64_t)TERNARY_BITS_STAGES;
-    while (stages > 0 && stages * units * 1024 > fit) stages--;
-    if (fit < 0 || (stages == 0 && most > 1)) return none;
-    const ternary_bits b = {32 * (int)warps, (int)unit, rows * row_bytes >= TERNARY_BITS_MANY, (int)tiles, (int)most,
-                            (int)stages, blocks, stages * units * 1024 + rest};
+    ternary_bits b = {0, 0, 0, 0, 0};
+    const int64_t warps = vb_ceil_div(row_bytes, 64 * TERNARY_BITS_UNITS), tiles = vb_ceil_div(rows, 16);
+    if (warps == 0 || 32 * warps > TERNARY_BITS_THREADS || tiles == 0 || tiles > INT32_MAX / 2) return b;
+    const int64_t each = gpu->multiprocessors, pairs = vb_ceil_div(tiles, 2),
+                  blocks = tiles > 3 * each && warps <= 8 ? 2 * each : pairs < each ? pairs : each,
+                  most = vb_ceil_div(tiles, blocks);
+    b.shared_bytes = warps * ((most - 1) * TERNARY_BITS_BYTES + most * 64 + 256 * TERNARY_BITS_UNITS * x_bytes);
+    if (b.shared_bytes > gpu->shared_bytes - 1024) return b;
+    b.threads = 32 * (int)warps, b.tiles = (int)tiles, b.most = (int)most, b.blocks = blocks;
     return b;
 }
 
 static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
-    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}};
+    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0}};
     const int words = vb_aligned16(a->activations) && (uintptr_t)a->weights % 4 == 0 && a->row_bytes % 4 == 0 &&
         a->k % 16 == 0;
     const int pieces = words && vb_aligned16(a->weights) && a->layout == VB_INT2_INTERLEAVED;
@@ -154,7 +146,7 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
 
 /* 0 blocks where the operation is composed. */
 static inline ternary_bits choose_bit_linear(const vb_bit_linear_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0};
     const int aligned = vb_aligned16(a->in) && vb_aligned16(a->up) && vb_aligned16(a->norm) &&
         vb_aligned16(a->weights) && vb_aligned16(a->weights2) && vb_aligned16(a->weights3);
     if (a->m != 1 || a->k % 16 || a->layout != VB_INT2_INTERLEAVED || gpu->capability < 90 || !gpu->hopper || !aligned)
@@ -187,11 +179,12 @@ static inline int64_t tmac_slices(const vb_tmac_matmul_args *a) {
 enum { TERNARY_TMAC_UNIT = 256 };
 
 static inline ternary_bits tmac_bits_of(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0};
     if (a->n != 1 || a->lut || a->k % 64 || a->groups != 1 || gpu->capability < 90 || !gpu->hopper ||
         !vb_aligned16(a->weights))
         return none;
-    return ternary_bits_of(a->m, a->k / 4, 2, gpu);
+    const ternary_bits b = ternary_bits_of(a->m, a->k / 4, 2, gpu);
+    return b.threads <= TERNARY_BITS_THREADS_TMAC ? b : none;
 }
 
 /* `bits`: how tmac_bits cuts it up, 0 blocks where that is not the kernel. */
