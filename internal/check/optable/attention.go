@@ -162,8 +162,8 @@ func attentionVariantsOp() *Op {
 				times = 6
 			}
 			return Tolerance{Rel: 6e-5 + times*epsilon(products), Abs: 0x1p-126,
-				Why: "as Attention, with scores twice as large, whose error the exponential passes on: that of a query in BF16 is 5 sigma once in " +
-					"a million rows; smaller weights than F32 has are 0"}
+				Why: "as Attention, with scores twice as large, whose error the exponential passes on: that of a query in BF16 was 5 sigma, by " +
+					"an estimate of its rounding; smaller weights than F32 has are 0"}
 		},
 		Bytes: func(c Case) int64 {
 			row := c.Dims[4]
