@@ -119,7 +119,7 @@ VB_DEVICE void n1_item(const N1Input &in, const Out &out, int item) {
         const int k = warp + i * warps, first = (begin + k) * P::depth + 4 * lane;
 #pragma unroll
         for (int q = 0; q < quads; q++)
-            e[q] = (KSPLIT == 1 || k < tiles) && (!P::small || first + 128 * q < in.cols)
+            e[q] = (KSPLIT == 1 || k < tiles) && (!P::ragged || first + 128 * q < in.cols)
                        ? *reinterpret_cast<const float4 *>(x + first + 128 * q)
                        : make_float4(0, 0, 0, 0);
     };
@@ -234,7 +234,7 @@ VB_DEVICE void n1_item(const N1Input &in, const Out &out, int item) {
 #pragma unroll
         for (int w = 0; w < n1_warps; w++)
             if (w < warps) mean += squares[w];
-        total *= rsqrtf(mean / static_cast<float>(P::small ? in.cols : tiles * P::depth) + in.eps);
+        total *= rsqrtf(mean / static_cast<float>(P::ragged ? in.cols : tiles * P::depth) + in.eps);
     }
     if constexpr (KSPLIT > 1) {
         if (rank != 0) {
