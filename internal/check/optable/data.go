@@ -25,6 +25,7 @@ type Array struct {
 type Generator struct {
 	rng  *rand.Rand
 	fast bool
+	most int // where not 0, how many elements an operand may have: build panics beyond
 }
 
 // NewGenerator returns a generator for tests.
@@ -174,6 +175,9 @@ func (g *Generator) setScales(block []byte, t tensor.DType) {
 func (g *Generator) build(t tensor.DType, shape []int, random func(n int) []byte) *Array {
 	a := &Array{Type: t, Shape: shape}
 	n := product(shape)
+	if g.most > 0 && n > g.most {
+		panic(fmt.Sprintf("an operand of %d elements, where %d are the most", n, g.most))
+	}
 	if !g.fast {
 		a.Raw = random(n)
 		a.Values = decode(a.Raw, t, n)

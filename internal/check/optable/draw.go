@@ -77,7 +77,9 @@ func (op *Op) drawn(c Case, seed uint64) (d *Drawn) {
 			d = nil
 		}
 	}()
-	in := op.Inputs(NewGenerator(seed), c)
+	g := NewGenerator(seed)
+	g.most = 4 * mostDrawn // a dimension of 0 hides the others from the product of dimensions
+	in := op.Inputs(g, c)
 	total := 0
 	for _, a := range in {
 		if a != nil {
