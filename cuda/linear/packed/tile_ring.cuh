@@ -88,9 +88,13 @@ struct TileRing {
 #endif
         return tiles + place * BYTES;
     }
-    // Gives the oldest tile's stage, which every lane has read, to the next tile.
+    // Gives the oldest tile's stage, which every lane has read, to the next tile. Loads may still be under way, behind
+    // loads from memory that miss, and a bulk copy does not wait for them: the fence does.
     VB_DEVICE void refill(const uint8_t *tile, bool exists, int lane) {
         __syncwarp();
+#if __CUDA_ARCH__ >= 900
+        if (lane == 0 && exists) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
         fetch(place, tile, exists, lane);
         if (++place == stages) place = 0, phase ^= 1;
     }
