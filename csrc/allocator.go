@@ -6,7 +6,6 @@ package csrc
 import "C"
 
 import (
-	"errors"
 	"runtime/cgo"
 	"unsafe"
 
@@ -37,15 +36,11 @@ func forget(o *kernel.Owner) {
 //
 //export vbGoAlloc
 func vbGoAlloc(memory *C.uintptr_t, bytes C.int64_t, self C.uintptr_t) C.vb_status {
-	p, err := cgo.Handle(self).Value().(*kernel.Owner).Alloc(int64(bytes))
-	switch {
-	case err == nil:
+	p, status := cgo.Handle(self).Value().(*kernel.Owner).Alloc(int64(bytes))
+	if status == kernel.StatusOK {
 		*memory = C.uintptr_t(uintptr(p))
-		return C.VB_OK
-	case errors.Is(err, kernel.ErrDeviceLost):
-		return C.VB_DEVICE_LOST
 	}
-	return C.VB_OUT_OF_MEMORY
+	return C.vb_status(status)
 }
 
 //export vbGoFree

@@ -15,15 +15,10 @@ static vb_status all_reduce(addresses out, addresses in, addresses add, int adds
     const float *const *more = adds ? (const float *const *)add.at : NULL;
     return vb_all_reduce((float *const *)out.at, (const float *const *)in.at, more, n, rounded, c);
 }
-static vb_status all_reduce_rows(addresses out, addresses in, vb_sum_of_rows rows, int *prepared, vb_communicator *c) {
+static vb_status all_reduce_rows(addresses out, addresses in, vb_sum_of_rows rows, int *prepared, int *parted,
+                                 vb_communicator *c) {
     const vb_status s = vb_all_reduce_rows((float *const *)out.at, (const float *const *)in.at, &rows, c);
-    *prepared = rows.prepared;
-    return s;
-}
-static vb_status all_reduce_columns(addresses out, addresses in, vb_sum_of_columns columns, int *prepared, int *parted,
-                                    vb_communicator *c) {
-    const vb_status s = vb_all_reduce_columns((float *const *)out.at, (const float *const *)in.at, &columns, c);
-    *prepared = columns.rows.prepared, *parted = columns.parted;
+    *prepared = rows.prepared, *parted = rows.parted;
     return s;
 }
 static vb_status linear_all_reduce(addresses out, addresses product, vb_sum_of_products sum, vb_communicator *c) {
@@ -99,7 +94,8 @@ func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool)
 }
 
 func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRows) error {
-	r := C.vb_sum_of_rows{size: C.sizeof_vb_sum_of_rows, n: C.int64_t(rows.N), cols: C.int64_t(rows.Cols), from: C.vb_half_layer(rows.From)}
+	r := C.vb_sum_of_rows{size: C.sizeof_vb_sum_of_rows, n: C.int64_t(rows.N), cols: C.int64_t(rows.Cols), from: C.vb_half_layer(rows.From),
+		parted: truth(rows.Parted), add_parted: truth(rows.AddParted)}
 	for i := range out {
 		r.add[i] = (*C.float)(rows.Add[i])
 		if len(rows.Norm) > 0 {
@@ -107,13 +103,7 @@ func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRow
 		}
 	}
 	var prepared, parted C.int
-	var err error
-	if rows.Parted || rows.AddParted {
-		columns := C.vb_sum_of_columns{size: C.sizeof_vb_sum_of_columns, rows: r, add_parted: truth(rows.AddParted)}
-		err = c.check("all reduce columns", C.all_reduce_columns(addressesOf(out), addressesOf(in), columns, &prepared, &parted, c.p))
-	} else {
-		err = c.check("all reduce rows", C.all_reduce_rows(addressesOf(out), addressesOf(in), r, &prepared, c.p))
-	}
+	err := c.check("all reduce rows", C.all_reduce_rows(addressesOf(out), addressesOf(in), r, &prepared, &parted, c.p))
 	rows.Prepared, rows.Parted = prepared != 0, parted != 0
 	return err
 }

@@ -111,33 +111,21 @@ func (b backend) Open(index int, o kernel.Options) (kernel.Device, error) {
 	return d, nil
 }
 
-// check turns a status into an error; the device tells the driver's own number where the status says little.
+// check turns a status into an error.
 func check(op string, s C.vb_status, d *C.vb_device) error {
-	var cause error
-	switch s {
-	case C.VB_OK:
-		return nil
-	case C.VB_INVALID_ARGUMENT:
-		cause = kernel.ErrInvalid
-	case C.VB_UNSUPPORTED:
-		cause = kernel.ErrUnsupported
-	case C.VB_NOT_COMPILED:
-		return fmt.Errorf("%s: %w: %s", op, kernel.ErrNotCompiled, CUDALibrary())
-	case C.VB_NO_DEVICE:
-		return fmt.Errorf("%s: %w: %s", op, kernel.ErrNoDevice, C.GoString(C.vb_driver_report()))
-	case C.VB_NO_KERNEL_IMAGE:
-		return kernel.NoKernelImage(op, C.GoString(C.vb_cuda_architectures_in_use()))
-	case C.VB_OUT_OF_MEMORY:
-		cause = kernel.ErrOutOfMemory
-	case C.VB_DEVICE_LOST:
-		cause = kernel.ErrDeviceLost
-	case C.VB_INVALID_ENVIRONMENT:
-		return fmt.Errorf("%s: %w: %s", op, kernel.ErrInvalid, C.GoString(C.vb_status_string(s)))
-	default:
-		return fmt.Errorf("%s: %s %d", op, C.GoString(C.vb_status_string(s)), int(C.vb_device_driver_error(d)))
-	}
-	return fmt.Errorf("%s: %w", op, cause)
+	return kernel.StatusError(op, kernel.Status(s), explainer{d})
 }
+
+// explainer explains the statuses of a device's calls.
+type explainer struct{ d *C.vb_device }
+
+func (explainer) CUDALibrary() string   { return CUDALibrary() }
+func (explainer) DriverReport() string  { return C.GoString(C.vb_driver_report()) }
+func (explainer) Architectures() string { return C.GoString(C.vb_cuda_architectures_in_use()) }
+func (explainer) StatusString(s kernel.Status) string {
+	return C.GoString(C.vb_status_string(C.vb_status(s)))
+}
+func (e explainer) DriverError() int { return int(C.vb_device_driver_error(e.d)) }
 
 type device struct {
 	backend

@@ -267,42 +267,25 @@ vb_status vb_all_reduce_rows(float *const *out, const float *const *in, vb_sum_o
     CHECK(known.n >= 0 && known.cols >= 0);
     CHECK(!__builtin_mul_overflow(known.n, known.cols, &size) && size <= INT64_MAX / 8);
     CHECK(known.from == VB_AFTER_ATTENTION || known.from == VB_AFTER_FEED_FORWARD);
-    rows->prepared = known.prepared = 0;
-    if (size == 0) return VB_OK;
-    CHECK(out && in);
-    for (int i = 0; i < communicator->ranks; i++)
-        CHECK(out[i] && in[i] && known.add[i] && known.norm[i] && known.normed[i]);
-    const vb_status s = communicator->backend->all_reduce(out, in, known.add, size, VB_ROUNDED_ROWS, communicator);
-    rows->prepared = known.prepared;
-    return s;
-}
-
-vb_status vb_all_reduce_columns(float *const *out, const float *const *in, vb_sum_of_columns *columns,
-                                vb_communicator *communicator) {
-    int64_t size;
-    vb_sum_of_columns known;
-    CHECK(communicator && columns && take(&known, sizeof known, columns));
-    CHECK(columns->size >= offsetof(vb_sum_of_columns, parted) + sizeof columns->parted); /* it is written below */
-    vb_sum_of_rows *rows = &known.rows;
-    rows->size = sizeof *rows;
-    CHECK(rows->n >= 0 && rows->cols >= 0);
-    CHECK(!__builtin_mul_overflow(rows->n, rows->cols, &size) && size <= INT64_MAX / 8);
-    CHECK(rows->from == VB_AFTER_ATTENTION || rows->from == VB_AFTER_FEED_FORWARD);
-    columns->parted = columns->rows.prepared = known.parted = rows->prepared = 0;
+    const bool may_part = known.parted, add_parted = known.add_parted; /* where they are asked for they have room */
+    rows->prepared = known.prepared = known.parted = 0;
+    if (may_part) rows->parted = 0;
     if (size == 0) return VB_OK;
     CHECK(out && in);
     for (int i = 0; i < communicator->ranks; i++) {
-        CHECK(out[i] && in[i] && rows->add[i]);
-        CHECK(!rows->norm[0] || (rows->norm[i] && rows->normed[i]));
+        CHECK(out[i] && in[i] && known.add[i]);
+        CHECK(!known.norm[0] || (known.norm[i] && known.normed[i]));
     }
+    if (add_parted && !may_part) known.norm[0] = NULL;
     const vb_library *library = vb_cuda_library_in_use();
     vb_status s = VB_UNSUPPORTED;
-    if (library && communicator->backend == library->cuda)
-        s = library->cuda->all_reduce(out, in, rows->add, size, VB_SUM_OF_COLUMNS, communicator);
-    if (s == VB_UNSUPPORTED && !known.add_parted)
-        s = rows->norm[0] ? vb_all_reduce_rows(out, in, rows, communicator)
-                          : communicator->backend->all_reduce(out, in, rows->add, size, 1, communicator);
-    columns->parted = known.parted, columns->rows.prepared = rows->prepared;
+    if ((may_part || add_parted) && library && communicator->backend == library->cuda)
+        s = library->cuda->all_reduce(out, in, known.add, size, VB_SUM_OF_COLUMNS, communicator);
+    if (s == VB_UNSUPPORTED && !add_parted)
+        s = communicator->backend->all_reduce(out, in, known.add, size, known.norm[0] ? VB_ROUNDED_ROWS : 1,
+                                              communicator);
+    rows->prepared = known.prepared;
+    if (may_part) rows->parted = known.parted;
     return s;
 }
 

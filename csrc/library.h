@@ -5,7 +5,7 @@
 #include "kernels.h"
 
 /* Raise it whenever a struct of vibrant.h or kernels.h changes its meaning and not its size. */
-#define VB_ABI 3
+#define VB_ABI 4
 
 typedef struct vb_library {
     int64_t size;                        /* of this struct: a longer one is a newer one */

@@ -11,7 +11,7 @@ extern "C" {
 /* These stand for `rounded` in a device's all_reduce, whose `add` is then the member of a struct.
  * VB_ROUNDED_ROWS, of a vb_sum_of_rows: a device that prepares nothing need not know it.
  * VB_SUM_OF_PRODUCTS, of a vb_sum_of_products of one row, and in[r] is product[r]: for GPUs of this process alone,
- * which return VB_UNSUPPORTED where they have no such kernel. VB_SUM_OF_COLUMNS, of a vb_sum_of_columns: likewise. */
+ * which return VB_UNSUPPORTED where they have no such kernel. VB_SUM_OF_COLUMNS, of a vb_sum_of_rows: likewise. */
 enum { VB_ROUNDED_ROWS = 2, VB_SUM_OF_PRODUCTS = 3, VB_SUM_OF_COLUMNS = 4 };
 
 /* The struct of type whose member is at address. */

@@ -1202,32 +1202,21 @@ typedef enum vb_half_layer { VB_AFTER_ATTENTION, VB_AFTER_FEED_FORWARD } vb_half
 typedef struct vb_sum_of_rows {
     size_t size;
     const float *add[VB_MAX_RANKS];  /* [n][cols] */
-    const float *norm[VB_MAX_RANKS]; /* [cols] */
+    const float *norm[VB_MAX_RANKS]; /* [cols], or NULL for none: then nothing is prepared */
     float *normed[VB_MAX_RANKS];     /* [n][cols], the memory that both operations have as `normed` */
     int64_t n, cols;
     vb_half_layer from;
-    int prepared; /* set: 1 if each rank has left in normed what the next operation multiplies, else 0 */
+    int prepared;   /* set: 1 if each rank has left in normed what the next operation multiplies, else 0 */
+    int parted;     /* 1 if out may have columns of each rank alone; set: 1 if it has, and then prepared is 1 */
+    int add_parted; /* 1 if add has the columns that the sum before has left to each rank */
 } vb_sum_of_rows;
 
 /* vb_all_reduce, rounded, of what vb_attention_linear_add without `a`, or vb_feed_forward without x, has left on each
- * rank. rows->prepared goes to the operation that follows as its `prepared`, if nothing used normed since.
- * out[r], in[r]: [n][cols]. */
+ * rank. rows->prepared goes to the operation that follows as its `prepared`, if nothing used normed since. Only norms
+ * and the next sum may read parted rows. This next sum has add_parted, the same communicator, n and cols, and is parted
+ * again or, without `parted`, leaves all columns to every rank and prepares nothing. out[r], in[r]: [n][cols]. */
 vb_status vb_all_reduce_rows(float *const *out, const float *const *in, vb_sum_of_rows *rows,
                              vb_communicator *communicator);
-
-/* A sum of rows of which each rank may keep some columns alone: the residual stream between the halves of layers, which
- * only sums and norms read. Where rows.norm[0] is NULL, nothing is prepared, and every rank gets all columns. */
-typedef struct vb_sum_of_columns {
-    size_t size;
-    vb_sum_of_rows rows; /* rows.size is not read */
-    int add_parted;      /* rows.add has the columns that the vb_all_reduce_columns before has left to each rank */
-    int parted;          /* set: 1 if out has columns of each rank alone: rows.prepared is 1 then */
-} vb_sum_of_columns;
-
-/* vb_all_reduce_rows where out may have columns of each rank alone. With add_parted, on the communicator that has left
- * rows.add, and of as many rows and columns. out[r], in[r]: [n][cols]. */
-vb_status vb_all_reduce_columns(float *const *out, const float *const *in, vb_sum_of_columns *columns,
-                                vb_communicator *communicator);
 
 /* What the last product of a half of a layer multiplies on each rank, and what the sum is added to. */
 typedef struct vb_sum_of_products {

@@ -63,7 +63,7 @@ vb_status exchange_sum_of_products(float *, const vb_sum_of_products &, int, con
 vb_status exchange_sum_of_rows(float *, const float *, const vb_sum_of_rows &, int, const Mail &, vb_stream *) {
     return VB_UNSUPPORTED;
 }
-vb_status exchange_sum_of_columns(float *const *, const float *, const vb_sum_of_columns &, int, const Mail &,
+vb_status exchange_sum_of_columns(float *const *, const float *, const vb_sum_of_rows &, int, const Mail &,
                                   vb_stream *) {
     return VB_UNSUPPORTED;
 }

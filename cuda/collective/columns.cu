@@ -206,9 +206,8 @@ __global__ void __launch_bounds__(exchange_threads)
 } // namespace
 
 // The columns of all ranks in messages of so many rows as a letter holds.
-vb_status exchange_sum_of_columns(float *const *out, const float *in, const vb_sum_of_columns &sum, int rank,
+vb_status exchange_sum_of_columns(float *const *out, const float *in, const vb_sum_of_rows &rows, int rank,
                                   const Mail &mail, vb_stream *stream) {
-    const vb_sum_of_rows &rows = sum.rows;
     const bool leaves = rows.norm[0];
     const int64_t n = rows.n, cols = rows.cols;
     ColumnsOut to = {};

@@ -115,7 +115,7 @@ vb_status exchange_rounded(float *out, const float *in, const float *add, int64_
 vb_status exchange_sum_of_rows(float *out, const float *in, const vb_sum_of_rows &rows, int rank, const Mail &mail,
                                vb_stream *stream);
 // The same where each rank adds up columns of its own. cols is a multiple of 128; each rank has a GPU.
-vb_status exchange_sum_of_columns(float *const *out, const float *in, const vb_sum_of_columns &sum, int rank,
+vb_status exchange_sum_of_columns(float *const *out, const float *in, const vb_sum_of_rows &rows, int rank,
                                   const Mail &mail, vb_stream *stream);
 // A rank's part of a sum of products of one row: the kernel of its weight must be packed_n1.
 vb_status exchange_sum_of_products(float *out, const vb_sum_of_products &sum, int rank, const linear_items &items,

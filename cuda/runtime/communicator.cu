@@ -65,8 +65,8 @@ static bool apart(const Communicator *c) {
     return true;
 }
 
-static vb_status sum_of_columns(float *const *out, const float *const *in, vb_sum_of_columns *sum, Communicator *c) {
-    const vb_sum_of_rows &rows = sum->rows;
+static vb_status sum_of_columns(float *const *out, const float *const *in, vb_sum_of_rows *sum, Communicator *c) {
+    const vb_sum_of_rows &rows = *sum;
     bool aligned = true;
     for (int r = 0; r < c->ranks; r++)
         aligned = aligned && aligned16((const char *)out[r], (const char *)in[r]) &&
@@ -74,8 +74,8 @@ static vb_status sum_of_columns(float *const *out, const float *const *in, vb_su
     if (!aligned || choose_sum_of_columns(rows.n * rows.cols, rows.cols, c->ranks, apart(c)) == COLLECTIVE_NONE)
         return VB_UNSUPPORTED;
     for (int r = 0; r < c->ranks; r++)
-        VB_TRY(exchange_sum_of_columns(out, in[r], *sum, r, c->mail[r], c->streams[r]));
-    sum->parted = sum->rows.prepared = rows.norm[0] != nullptr;
+        VB_TRY(exchange_sum_of_columns(out, in[r], rows, r, c->mail[r], c->streams[r]));
+    sum->parted = sum->prepared = rows.norm[0] != nullptr;
     return VB_OK;
 }
 
@@ -132,7 +132,7 @@ vb_status vb_cuda_all_reduce(float *const *out, const float *const *in, const fl
                              int rounded, vb_communicator *communicator) {
     Communicator *c = static_cast<Communicator *>(communicator);
     if (rounded == VB_SUM_OF_PRODUCTS) return sum_of_products(out, *VB_STRUCT_OF(vb_sum_of_products, add, add), c);
-    if (rounded == VB_SUM_OF_COLUMNS) return sum_of_columns(out, in, VB_STRUCT_OF(vb_sum_of_columns, rows.add, add), c);
+    if (rounded == VB_SUM_OF_COLUMNS) return sum_of_columns(out, in, VB_STRUCT_OF(vb_sum_of_rows, add, add), c);
     bool vectors = n % 8 == 0;
     for (int r = 0; r < c->ranks; r++)
         vectors = vectors && ((size_t)out[r] | (size_t)in[r] | (size_t)(add ? add[r] : nullptr)) % 16 == 0;

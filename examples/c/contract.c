@@ -90,6 +90,13 @@ static void test_communicators(vb_device *device) {
                                   .normed = {joined[0], joined[1]}, .n = 1, .cols = 3, .prepared = 1);
     EXPECT(vb_all_reduce_rows(both, (const float *const *)both, &rows, c) == VB_OK);
     EXPECT(a[0] == 111 && b[2] == 311 && rows.prepared == 0);
+    a[0] = 1, b[0] = 10, rows.norm[0] = NULL, rows.parted = 1; /* a CPU leaves all columns to every rank */
+    EXPECT(vb_all_reduce_rows(both, (const float *const *)both, &rows, c) == VB_OK);
+    EXPECT(a[0] == 111 && b[0] == 111 && rows.prepared == 0 && rows.parted == 0);
+    rows.norm[0] = rows.norm[1], rows.normed[1] = NULL;
+    EXPECT(vb_all_reduce_rows(both, (const float *const *)both, &rows, c) == VB_INVALID_ARGUMENT);
+    rows.normed[1] = joined[1], rows.add_parted = 1; /* and has left none to add to */
+    EXPECT(vb_all_reduce_rows(both, (const float *const *)both, &rows, c) == VB_UNSUPPORTED);
     rows.size = offsetof(vb_sum_of_rows, prepared); /* what it says has nowhere to go */
     EXPECT(vb_all_reduce_rows(both, (const float *const *)both, &rows, c) == VB_INVALID_ARGUMENT);
     rows.size = 0;

@@ -66,6 +66,21 @@ VB_DEVICE bool n1_add_blocks(const N1Input &in, int item, int rank, int lane, fl
     return true;
 }
 
+// Stores a warp's sums over its tiles: lane (g, t) has parts of those of the rows g, g + 8 of each part of an item. Of
+// the four lanes t adds up row g + 8 (t & 1) of part t / 2.
+template <int PARTS>
+VB_DEVICE void n1_store_sums(float *to, const float (&sum)[2 * PARTS], int lane) {
+    const int g = lane / 4, t = lane % 4;
+    float pair[PARTS];
+#pragma unroll
+    for (int p = 0; p < PARTS; p++)
+        pair[p] = (t & 1 ? sum[2 * p + 1] : sum[2 * p]) +
+                  __shfl_xor_sync(all_lanes, t & 1 ? sum[2 * p] : sum[2 * p + 1], 1);
+    const bool upper = PARTS == 2 && t & 2; // which part this lane keeps
+    const float other = __shfl_xor_sync(all_lanes, upper ? pair[0] : pair[PARTS - 1], 2);
+    if (PARTS == 2 || t < 2) to[16 * upper + 8 * (t & 1) + g] = (upper ? pair[PARTS - 1] : pair[0]) + other;
+}
+
 // One block's share of the items. Out has
 //   norm                            whether the product is with rms_norm(x)
 //   late                            whether in.late stages are filled behind x, and in.patient is heard
@@ -287,7 +302,6 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     if constexpr (updated && !Out::late) projection.add_parts();
     __syncwarp();
 
-    const int g = lane / 4, t = lane % 4;
     const uint4 by = P::summand_words();
     float *sums = partial; // of the chunk
     for (int first = index; first < in.items; first += in.chunk * count) {
@@ -316,15 +330,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
                     sum[2 * PARTS - 2] = first, sum[2 * PARTS - 1] = second;
                 }
             }
-            // Adds up four lanes: lane t of them gets row g + 8 (t & 1) of part t / 2.
-            float pair[PARTS];
-#pragma unroll
-            for (int p = 0; p < PARTS; p++)
-                pair[p] = (t & 1 ? sum[2 * p + 1] : sum[2 * p]) +
-                          __shfl_xor_sync(all_lanes, t & 1 ? sum[2 * p] : sum[2 * p + 1], 1);
-            const bool upper = PARTS == 2 && t & 2; // which part this lane keeps
-            const float other = __shfl_xor_sync(all_lanes, upper ? pair[0] : pair[PARTS - 1], 2);
-            if (PARTS == 2 || t < 2) to[16 * upper + 8 * (t & 1) + g] = (upper ? pair[PARTS - 1] : pair[0]) + other;
+            n1_store_sums<PARTS>(to, sum, lane);
         }
         if constexpr (updated && Out::late)
             if (first == index) projection.add_parts();

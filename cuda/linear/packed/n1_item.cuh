@@ -211,16 +211,7 @@ VB_DEVICE void n1_item(const N1Input &in, const Out &out, int item) {
             sum[2 * PARTS - 2] = first, sum[2 * PARTS - 1] = second;
         }
     }
-    // Adds up four lanes: lane t of them gets row g + 8 (t & 1) of part t / 2.
-    float pair[PARTS];
-#pragma unroll
-    for (int p = 0; p < PARTS; p++)
-        pair[p] = (t & 1 ? sum[2 * p + 1] : sum[2 * p]) +
-                  __shfl_xor_sync(all_lanes, t & 1 ? sum[2 * p] : sum[2 * p + 1], 1);
-    const bool upper = PARTS == 2 && t & 2; // which part this lane keeps
-    const float other = __shfl_xor_sync(all_lanes, upper ? pair[0] : pair[PARTS - 1], 2);
-    if (PARTS == 2 || t < 2)
-        partial[warp * results + 16 * upper + 8 * (t & 1) + g] = (upper ? pair[PARTS - 1] : pair[0]) + other;
+    n1_store_sums<PARTS>(partial + warp * results, sum, lane);
     __syncthreads();
     if (warp != 0) return;
 

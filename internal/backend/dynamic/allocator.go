@@ -3,7 +3,6 @@
 package dynamic
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -51,15 +50,11 @@ func ownerOf(number uintptr) *kernel.Owner {
 
 // ownerAlloc stores the address as a number, as C's variable may hold one of memory of Go's that was freed.
 func ownerAlloc(memory *uintptr, bytes int64, number uintptr) uintptr {
-	p, err := ownerOf(number).Alloc(bytes)
-	switch {
-	case err == nil:
+	p, status := ownerOf(number).Alloc(bytes)
+	if status == kernel.StatusOK {
 		*memory = uintptr(p)
-		return statusOK
-	case errors.Is(err, kernel.ErrDeviceLost):
-		return statusDeviceLost
 	}
-	return statusOutOfMemory
+	return uintptr(status)
 }
 
 func ownerFree(memory kernel.Ptr, number uintptr) { ownerOf(number).Memory.Free(memory) }

@@ -68,31 +68,18 @@ func (c *communicator) AllReduce(out, in, add []kernel.Ptr, n int, rounded bool)
 
 // sumOfRows is vb_sum_of_rows.
 type sumOfRows struct {
-	size              uintptr
-	add, norm, normed addresses
-	n, cols           int64
-	from, prepared    int32
-}
-
-// sumOfColumns is vb_sum_of_columns.
-type sumOfColumns struct {
-	size              uintptr
-	rows              sumOfRows
-	addParted, parted int32
+	size                              uintptr
+	add, norm, normed                 addresses
+	n, cols                           int64
+	from, prepared, parted, addParted int32
 }
 
 func (c *communicator) AllReduceRows(out, in []kernel.Ptr, rows *kernel.SumOfRows) error {
 	o, i := addressesOf(out), addressesOf(in)
-	s := &sumOfColumns{size: unsafe.Sizeof(sumOfColumns{}), addParted: truth(rows.AddParted)}
-	r := &s.rows
-	*r = sumOfRows{unsafe.Sizeof(*r), *addressesOf(rows.Add), *addressesOf(rows.Norm), *addressesOf(rows.Normed), int64(rows.N), int64(rows.Cols), int32(rows.From), 0}
-	var err error
-	if rows.Parted || rows.AddParted {
-		err = c.check("all reduce columns", invoke(fnAllReduceColumns, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(s)), uintptr(c.p)))
-	} else {
-		err = c.check("all reduce rows", invoke(fnAllReduceRows, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(r)), uintptr(c.p)))
-	}
-	rows.Prepared, rows.Parted = r.prepared != 0, s.parted != 0
+	s := &sumOfRows{unsafe.Sizeof(sumOfRows{}), *addressesOf(rows.Add), *addressesOf(rows.Norm), *addressesOf(rows.Normed), int64(rows.N), int64(rows.Cols),
+		int32(rows.From), 0, truth(rows.Parted), truth(rows.AddParted)}
+	err := c.check("all reduce rows", invoke(fnAllReduceRows, uintptr(unsafe.Pointer(o)), uintptr(unsafe.Pointer(i)), uintptr(unsafe.Pointer(s)), uintptr(c.p)))
+	rows.Prepared, rows.Parted = s.prepared != 0, s.parted != 0
 	return err
 }
 

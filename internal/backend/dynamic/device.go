@@ -11,21 +11,11 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
-// Kinds of devices and values of vb_status, as vibrant.h has them.
+// Kinds of devices, as vibrant.h has them.
 const (
 	kindCPU  = 0
 	kindCUDA = 1
 	kindPTX  = 2
-
-	statusOK                 = 0
-	statusInvalidArgument    = 1
-	statusUnsupported        = 2
-	statusNotCompiled        = 3
-	statusNoDevice           = 4
-	statusNoKernelImage      = 5
-	statusOutOfMemory        = 6
-	statusDeviceLost         = 7
-	statusInvalidEnvironment = 9
 )
 
 // CPU returns the CPU with C kernels, or nil where no library was found: see Library.
@@ -53,7 +43,7 @@ func (b backend) Name() string { return b.name }
 // Devices opens every device for a moment, since only then what it is can be told.
 func (b backend) Devices() ([]kernel.Info, error) {
 	if found().path == "" {
-		return nil, check(b.name+" devices", statusNotCompiled, nil)
+		return nil, check(b.name+" devices", uintptr(kernel.StatusNotCompiled), nil)
 	}
 	var count int32
 	if err := check(b.name+" devices", invoke(fnDeviceCount, uintptr(unsafe.Pointer(&count)), b.kind), nil); err != nil {
@@ -95,7 +85,7 @@ type deviceOptions struct {
 
 func (b backend) Open(index int, o kernel.Options) (kernel.Device, error) {
 	if found().path == "" {
-		return nil, check("vb_device_open", statusNotCompiled, nil)
+		return nil, check("vb_device_open", uintptr(kernel.StatusNotCompiled), nil)
 	}
 	d := &device{backend: b}
 	options := deviceOptions{unsafe.Sizeof(deviceOptions{}), int32(o.Threads)}
@@ -120,34 +110,21 @@ func (b backend) Open(index int, o kernel.Options) (kernel.Device, error) {
 	return d, nil
 }
 
-// check turns a status into an error; the device tells the driver's own number where the status says little.
+// check turns a status into an error.
 func check(op string, result uintptr, d kernel.Ptr) error {
-	var cause error
-	status := int32(result)
-	switch status {
-	case statusOK:
-		return nil
-	case statusInvalidArgument:
-		cause = kernel.ErrInvalid
-	case statusUnsupported:
-		cause = kernel.ErrUnsupported
-	case statusNotCompiled:
-		return fmt.Errorf("%s: %w: %s", op, kernel.ErrNotCompiled, CUDALibrary())
-	case statusNoDevice:
-		return fmt.Errorf("%s: %w: %s", op, kernel.ErrNoDevice, text(invoke(fnDriverReport)))
-	case statusNoKernelImage:
-		return kernel.NoKernelImage(op, text(invoke(fnCUDAArchitectures)))
-	case statusOutOfMemory:
-		cause = kernel.ErrOutOfMemory
-	case statusDeviceLost:
-		cause = kernel.ErrDeviceLost
-	case statusInvalidEnvironment:
-		return fmt.Errorf("%s: %w: %s", op, kernel.ErrInvalid, text(invoke(fnStatusString, result)))
-	default:
-		return fmt.Errorf("%s: %s %d", op, text(invoke(fnStatusString, result)), int32(invoke(fnDeviceDriverError, uintptr(d))))
-	}
-	return fmt.Errorf("%s: %w", op, cause)
+	return kernel.StatusError(op, kernel.Status(int32(result)), explainer{d})
 }
+
+// explainer explains the statuses of a device's calls.
+type explainer struct{ d kernel.Ptr }
+
+func (explainer) CUDALibrary() string   { return CUDALibrary() }
+func (explainer) DriverReport() string  { return text(invoke(fnDriverReport)) }
+func (explainer) Architectures() string { return text(invoke(fnCUDAArchitectures)) }
+func (explainer) StatusString(s kernel.Status) string {
+	return text(invoke(fnStatusString, uintptr(s)))
+}
+func (e explainer) DriverError() int { return int(int32(invoke(fnDeviceDriverError, uintptr(e.d)))) }
 
 type device struct {
 	backend

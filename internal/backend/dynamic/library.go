@@ -37,7 +37,7 @@ var functions = []string{
 	"vb_stream_create_with", "vb_stream_destroy", "vb_stream_synchronize", "vb_stream_handle", "vb_stream_invalid_argument", "vb_last_kernel", "vb_memcpy", "vb_memset",
 	"vb_event_create", "vb_event_destroy", "vb_event_record", "vb_event_synchronize", "vb_event_done", "vb_event_elapsed", "vb_stream_wait",
 	"vb_graph_begin", "vb_graph_end", "vb_graph_update", "vb_graph_launch", "vb_graph_prepare", "vb_graph_destroy", "vb_weight_packed_size",
-	"vb_communicator_create", "vb_communicator_destroy", "vb_all_reduce", "vb_all_reduce_rows", "vb_all_reduce_columns", "vb_linear_all_reduce",
+	"vb_communicator_create", "vb_communicator_destroy", "vb_all_reduce", "vb_all_reduce_rows", "vb_linear_all_reduce",
 	"vb_all_gather", "vb_broadcast", "vb_send",
 	"vb_nccl", "vb_unique_id", "vb_communicator_join", "vb_communicator_abort",
 	"vb_ptx_invalid", "vb_ptx_name", "vb_ptx_launch", "vb_ptx_emit", "vb_ptx_free",
@@ -86,7 +86,6 @@ const (
 	fnCommunicatorDestroy
 	fnAllReduce
 	fnAllReduceRows
-	fnAllReduceColumns
 	fnLinearAllReduce
 	fnAllGather
 	fnBroadcast

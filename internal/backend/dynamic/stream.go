@@ -15,7 +15,7 @@ type stream struct {
 }
 
 func (s *stream) check(op string, result uintptr) error {
-	if int32(result) == statusInvalidArgument {
+	if kernel.Status(int32(result)) == kernel.StatusInvalidArgument {
 		if rule := text(invoke(fnStreamInvalidArgument, uintptr(s.p))); rule != "" {
 			return fmt.Errorf("%s: %s: %w", op, rule, kernel.ErrInvalid)
 		}

@@ -167,11 +167,11 @@ func (a *args) operands() (all []*field) {
 	return all
 }
 
-// used returns the enumerations that operands have, and steps of expressions.
+// used returns the enumerations that operands have, steps of expressions, and what calls return.
 func (h *header) used() (all []*enum) {
 	for _, e := range h.enums {
 		has := func(f *field) bool { return f.ctype == e.name }
-		if e.name != "vb_dtype" && (e.name == "vb_element_op" || slices.ContainsFunc(h.order, func(a *args) bool { return slices.ContainsFunc(a.fields, has) }) ||
+		if e.name != "vb_dtype" && (e.name == "vb_element_op" || e.name == "vb_status" || slices.ContainsFunc(h.order, func(a *args) bool { return slices.ContainsFunc(a.fields, has) }) ||
 			slices.ContainsFunc(h.ops, func(o *op) bool { return slices.ContainsFunc(o.params, has) })) {
 			all = append(all, e)
 		}

@@ -16,7 +16,7 @@ var special = map[string]bool{"weight_pack": true}
 var words = map[string]string{
 	"rms": "RMS", "silu": "SiLU", "gelu": "GELU", "relu": "ReLU", "swiglu": "SwiGLU", "glu": "GLU", "geglu": "GeGLU", "rope": "RoPE", "neox": "NeoX",
 	"matmul": "MatMul", "kv": "KV", "qkv": "QKV", "i32": "I32", "int2": "Int2", "w2a8": "W2A8", "gemv": "GEMV", "dp4a": "DP4A", "tmac": "TMAC", "lut": "LUT", "f32": "F32", "ieee": "IEEE", "tf32": "TF32", "moe": "MoE", "ids": "IDs", "argmax": "Argmax", "argmin": "Argmin", "logsumexp": "LogSumExp", "cumsum": "CumSum",
-	"wq": "WQ", "wk": "WK", "wv": "WV", "bq": "BQ", "bk": "BK", "bv": "BV", "l2": "L2", "id": "ID",
+	"wq": "WQ", "wk": "WK", "wv": "WV", "bq": "BQ", "bk": "BK", "bv": "BV", "l2": "L2", "id": "ID", "ok": "OK",
 }
 
 // goName returns the exported Go name of a C name: rms_norm_batched is RMSNorm, q_row_stride is QRowStride.

@@ -124,7 +124,7 @@ type SumOfProducts struct {
 	N            int
 }
 
-// SumOfRows is vb_sum_of_columns. Norm and Normed may be empty: then nothing is prepared.
+// SumOfRows is vb_sum_of_rows. Norm and Normed may be empty: then nothing is prepared.
 type SumOfRows struct {
 	Add, Norm, Normed []Ptr
 	N, Cols           int

@@ -14,6 +14,36 @@ const MaxRanks = 8
 // MaxSteps is VB_MAX_STEPS.
 const MaxSteps = 48
 
+// Status is vb_status.
+type Status int
+
+const (
+	// StatusOK is VB_OK.
+	StatusOK Status = 0
+	// StatusInvalidArgument is VB_INVALID_ARGUMENT: the caller's mistake: null pointer, negative size, overflow,
+	// senseless type.
+	StatusInvalidArgument Status = 1
+	// StatusUnsupported is VB_UNSUPPORTED: sensible, but this device has no kernel for it.
+	StatusUnsupported Status = 2
+	// StatusNotCompiled is VB_NOT_COMPILED: no kernels for that kind of device: neither linked in nor found
+	// (vb_cuda_library).
+	StatusNotCompiled Status = 3
+	// StatusNoDevice is VB_NO_DEVICE: no such device, or no driver.
+	StatusNoDevice Status = 4
+	// StatusNoKernelImage is VB_NO_KERNEL_IMAGE: the library was not built for this GPU's compute capability.
+	StatusNoKernelImage Status = 5
+	// StatusOutOfMemory is VB_OUT_OF_MEMORY: of the device, or of the host for host allocations.
+	StatusOutOfMemory Status = 6
+	// StatusDeviceLost is VB_DEVICE_LOST: an illegal access or hardware fault poisoned the device: close it, nothing
+	// else works.
+	StatusDeviceLost Status = 7
+	// StatusInternal is VB_INTERNAL: a driver error with no better name: see vb_device_driver_error.
+	StatusInternal Status = 8
+	// StatusInvalidEnvironment is VB_INVALID_ENVIRONMENT: an environment variable, named by vb_status_string, has a
+	// value without meaning.
+	StatusInvalidEnvironment Status = 9
+)
+
 // Activation is vb_activation: The gates of gated linear units (Shazeer 2020), as vb_glu applies them to g =
 // gate[i], u = up[i].
 type Activation int

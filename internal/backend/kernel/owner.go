@@ -10,10 +10,10 @@ type Owner struct {
 }
 
 // Alloc is the memory's, and keeps its error for Explain.
-func (o *Owner) Alloc(bytes int64) (Ptr, error) {
+func (o *Owner) Alloc(bytes int64) (Ptr, Status) {
 	p, err := o.Memory.Alloc(bytes)
 	o.err = err
-	return p, err
+	return p, statusOf(err)
 }
 
 // Explain adds to the error of a call why memory was refused to it.
