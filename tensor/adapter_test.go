@@ -17,7 +17,7 @@ import (
 // TestFusedUpdateSwitchedOffIsComposed holds the operations in its place against the same references, and counts them.
 func TestFusedUpdateSwitchedOffIsComposed(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
-		if err := tensor.FusedUpdateAvailable(d); (err != nil) != (b.Name() == "ptx" && ptxLacks["FusedUpdate"]) {
+		if err := tensor.FusedUpdateAvailable(d); (err != nil) != (b.Name() == "ptx") {
 			t.Error(err)
 		}
 		tensor.SetFusedUpdate(false)

@@ -67,7 +67,7 @@ func TestOps(t *testing.T) {
 					t.Run(c.Name(), func(t *testing.T) {
 						_, err := op.CheckEach(devices, c, uint64(i))
 						switch {
-						case b.Name() == "ptx" && (ptxLacks[op.Name] || c.Adapted()):
+						case b.Name() == "ptx" && (op.NoPTX || c.Adapted()):
 							if err != nil && !errors.Is(err, gpu.ErrUnsupported) {
 								t.Error(err)
 							}
@@ -105,11 +105,6 @@ func withFewerInstructions(t *testing.T, b kernel.Backend, d *gpu.Device) []*gpu
 	}
 	return devices
 }
-
-// ptxLacks are the operations that have no kernel for the driver to compile, which the device says.
-var ptxLacks = map[string]bool{"Route": true, "NormRoute": true, "ExpertLinear": true, "ExpertSum": true, "CausalConv": true, "GatedDelta": true,
-	"FusedUpdate": true, "NormQuantize": true, "DequantizeRows": true, "W2A8GEMV": true, "BitLinear": true, "TMACLUT": true, "TMACMatMul": true,
-	"ExpertFeedForward": true}
 
 // long tells cases that take more than a second under the race detector. Dimensions of attention may be 0, so that their product
 // tells nothing.

@@ -33,7 +33,7 @@ func TestOpsOnThreadsThatCalledNothingBefore(t *testing.T) {
 		}
 		runs := 0
 		for _, op := range optable.Table() {
-			if b.Name() == "ptx" && ptxLacks[op.Name] {
+			if b.Name() == "ptx" && op.NoPTX {
 				continue
 			}
 			var cases []optable.Case

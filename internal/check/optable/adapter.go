@@ -48,7 +48,7 @@ func fusedUpdateOp() *Op {
 		Case{Label: "qwen2.5-3b_batch", Dims: []int{16, 2048, 2048, 64}, Flags: "add_sparse_vt_half", Bench: true},
 		Case{Label: "qwen2.5-3b_prompt", Dims: []int{512, 2048, 11008, 8}, Flags: "add_shared_vt_half", Bench: true, Large: true})...)
 	return &Op{
-		Name: "FusedUpdate", Cases: cases, InPlace: true,
+		Name: "FusedUpdate", NoPTX: true, Cases: cases, InPlace: true,
 		Inputs: func(g *Generator, c Case) []*Array {
 			m, k, n, r := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3]
 			if r > 256 {

@@ -64,7 +64,7 @@ func statesOf(c Case, sequences, positions *Array, b, seq int) (from, to int) {
 // causalConvOp has {batch, seq, channels, taps, sequences}. Flags: "sequences", "slots".
 func causalConvOp() *Op {
 	return &Op{
-		Name: "CausalConv", InOut: 1,
+		Name: "CausalConv", NoPTX: true, InOut: 1,
 		Cases: each([]tensor.DType{tensor.F32},
 			Case{Label: "no_sequences", Dims: []int{0, 3, 5, 4, 0}}, Case{Label: "one", Dims: []int{1, 1, 1, 2, 1}},
 			Case{Label: "one_tap", Dims: []int{1, 3, 7, 1, 1}}, Case{Label: "decode", Dims: []int{3, 1, 129, 4, 5}, Flags: "sequences"},
@@ -129,7 +129,7 @@ func gatedDeltaOp() *Op {
 	state := func(c Case) []int { return withSlots(c, c.Dims[6], c.Dims[3], c.Dims[4], c.Dims[5]) }
 	const eps = float32(1e-6)
 	return &Op{
-		Name: "GatedDelta", InOut: 1,
+		Name: "GatedDelta", NoPTX: true, InOut: 1,
 		Cases: each([]tensor.DType{tensor.F32},
 			Case{Label: "no_sequences", Dims: []int{0, 3, 1, 2, 8, 8, 0}}, Case{Label: "one", Dims: []int{1, 1, 1, 1, 1, 1, 1}},
 			Case{Label: "odd", Dims: []int{2, 5, 3, 6, 7, 9, 3}, Flags: "sequences"}, Case{Label: "small", Dims: []int{1, 9, 2, 4, 16, 16, 1}, Flags: "interleaved"},

@@ -104,7 +104,7 @@ func (to *routing) add(row []float64, r tensor.Router, bias *Array) {
 // score is its best), "ties" (logits of few values), "scaled".
 func routeOp() *Op {
 	return &Op{
-		Name: "Route",
+		Name: "Route", NoPTX: true,
 		Cases: each([]tensor.DType{tensor.F32},
 			Case{Label: "no_tokens", Dims: []int{0, 8, 2, 0, 0}, Flags: "softmax"}, Case{Label: "one", Dims: []int{1, 1, 1, 0, 0}, Flags: "softmax"},
 			Case{Label: "none_chosen", Dims: []int{3, 8, 0, 0, 0}, Flags: "softmax"}, Case{Label: "all", Dims: []int{3, 33, 33, 0, 0}, Flags: "chosen"},
@@ -155,7 +155,7 @@ func routeTolerance(Case) Tolerance {
 // normRouteOp has {n, cols, experts, k, groups, groups used}. Type is the router's. Flags as Route's, and "plain" (no norm).
 func normRouteOp() *Op {
 	return &Op{
-		Name: "NormRoute",
+		Name: "NormRoute", NoPTX: true,
 		Cases: append(each([]tensor.DType{tensor.F32},
 			Case{Label: "no_tokens", Dims: []int{0, 64, 8, 2, 0, 0}, Flags: "softmax"}, Case{Label: "one", Dims: []int{1, 4, 1, 1, 0, 0}, Flags: "softmax"},
 			Case{Label: "none_chosen", Dims: []int{2, 64, 8, 0, 0, 0}, Flags: "softmax"}, Case{Label: "odd", Dims: []int{2, 127, 9, 2, 0, 0}, Flags: "softmax"},
@@ -252,7 +252,7 @@ func expertLinearOp() *Op {
 		}
 	}
 	return &Op{
-		Name: "ExpertLinear", Cases: cases, Packs: []int{1},
+		Name: "ExpertLinear", NoPTX: true, Cases: cases, Packs: []int{1},
 		Inputs: func(g *Generator, c Case) []*Array {
 			n, k, experts, cols, rows := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4]
 			if experts == 0 {
@@ -317,7 +317,7 @@ func expertLinearOp() *Op {
 // expertSumOp has {n, k, cols}. Flags: "add", "plain" (no weights).
 func expertSumOp() *Op {
 	return &Op{
-		Name: "ExpertSum", InPlace: true,
+		Name: "ExpertSum", NoPTX: true, InPlace: true,
 		Cases: each([]tensor.DType{tensor.F32},
 			Case{Label: "no_tokens", Dims: []int{0, 2, 8}, Flags: "add"}, Case{Label: "one", Dims: []int{1, 1, 1}, Flags: "add"},
 			Case{Label: "odd", Dims: []int{3, 5, 127}, Flags: "add"}, Case{Label: "even", Dims: []int{9, 8, 128}, Flags: "add_plain"},
@@ -388,7 +388,7 @@ func expertFeedForwardOp() *Op {
 		return tensor.ActivationSiLU
 	}
 	return &Op{
-		Name: "ExpertFeedForward", Cases: cases, Packs: []int{2, 3, 4}, InPlace: true,
+		Name: "ExpertFeedForward", NoPTX: true, Cases: cases, Packs: []int{2, 3, 4}, InPlace: true,
 		Inputs: func(g *Generator, c Case) []*Array {
 			n, k, experts, cols, inner := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3], c.Dims[4]
 			if experts == 0 {

@@ -27,6 +27,7 @@ type Op struct {
 	InPlace bool               // the first output may be the first input; tested both ways
 	InOut   int                // this many inputs are also what the outputs hold before: caches, counters
 	Packs   []int              // the inputs that may be packed for the device
+	NoPTX   bool               // no kernel in PTX: such devices say that they lack it
 	Bytes   func(c Case) int64 // read and written; nil for every input and output once
 	FLOPs   func(c Case) int64 // nil for what is bound by memory at any size
 }

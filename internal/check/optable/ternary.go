@@ -38,7 +38,7 @@ func (g *Generator) codes(rows, rowBytes int) *Array {
 // normQuantizeOp has {rows, cols}. Flags: "norm", "weight" (of the norm), "relu2", "silu" (of a gated unit).
 func normQuantizeOp() *Op {
 	return &Op{
-		Name: "NormQuantize",
+		Name: "NormQuantize", NoPTX: true,
 		Cases: each([]tensor.DType{tensor.F32},
 			Case{Label: "no_rows", Dims: []int{0, 4}}, Case{Label: "one", Dims: []int{1, 1}}, Case{Label: "odd", Dims: []int{3, 255}},
 			Case{Label: "norm", Dims: []int{2, 127}, Flags: "norm"}, Case{Label: "norm", Dims: []int{5, 2560}, Flags: "norm_weight"},
@@ -110,7 +110,7 @@ func normQuantizeOp() *Op {
 
 func dequantizeRowsOp() *Op {
 	return &Op{
-		Name: "DequantizeRows",
+		Name: "DequantizeRows", NoPTX: true,
 		Cases: each([]tensor.DType{tensor.F32}, Case{Label: "no_columns", Dims: []int{3, 0}}, Case{Label: "one", Dims: []int{1, 1}},
 			Case{Label: "odd", Dims: []int{5, 127}}, Case{Label: "wide", Dims: []int{3, 20481}}),
 		Inputs: func(g *Generator, c Case) []*Array {
@@ -195,7 +195,7 @@ func w2a8Op() *Op {
 		return w
 	}
 	return &Op{
-		Name: "W2A8GEMV", Cases: cases,
+		Name: "W2A8GEMV", NoPTX: true, Cases: cases,
 		Inputs: func(g *Generator, c Case) []*Array {
 			m, n, k := c.Dims[0], c.Dims[1], c.Dims[2]
 			layout := tensor.Int2Rows
@@ -311,7 +311,7 @@ func bitLinearOp() *Op {
 		return tensor.Int2Rows
 	}
 	return &Op{
-		Name: "BitLinear", Cases: cases,
+		Name: "BitLinear", NoPTX: true, Cases: cases,
 		Inputs: func(g *Generator, c Case) []*Array {
 			m, k := c.Dims[0], c.Dims[1]
 			in := []*Array{g.Normal(tensor.F32, m, k), nil, nil, nil, g.Bytes(1, m, k), g.Normal(tensor.F32, m)}
@@ -401,7 +401,7 @@ func bitLinearOp() *Op {
 // tmacLUTOp has {k, n}.
 func tmacLUTOp() *Op {
 	return &Op{
-		Name: "TMACLUT",
+		Name: "TMACLUT", NoPTX: true,
 		Cases: each([]tensor.DType{tensor.F32}, Case{Label: "no_columns", Dims: []int{8, 0}}, Case{Label: "one", Dims: []int{1, 1}},
 			Case{Label: "odd", Dims: []int{127, 3}}, Case{Label: "wide", Dims: []int{2560, 1}, Bench: true}),
 		Inputs:  func(g *Generator, c Case) []*Array { return []*Array{g.Normal(tensor.F32, c.Dims...)} },
@@ -433,7 +433,7 @@ func tmacLUTOp() *Op {
 // tmacOp has {m, n, k, groups}; 0 groups are no scales. Flags: "table" (given), "norm", "weight" (of the norm), "settled".
 func tmacOp() *Op {
 	return &Op{
-		Name: "TMACMatMul",
+		Name: "TMACMatMul", NoPTX: true,
 		Cases: each([]tensor.DType{tensor.F32},
 			Case{Label: "no_rows", Dims: []int{0, 1, 4, 0}}, Case{Label: "no_terms", Dims: []int{3, 2, 0, 0}}, Case{Label: "one", Dims: []int{1, 1, 1, 1}},
 			Case{Label: "odd", Dims: []int{127, 1, 255, 1}}, Case{Label: "columns", Dims: []int{65, 3, 129, 1}}, Case{Label: "groups", Dims: []int{33, 2, 320, 5}},
