@@ -3,6 +3,7 @@
 #ifndef VB_CUDA_MATMUL_CUH
 #define VB_CUDA_MATMUL_CUH
 
+#include "arch/mma.cuh"
 #include "arch/unaligned.cuh"
 #include "gemm/choose.h"
 #include "runtime/common.cuh"
@@ -131,17 +132,23 @@ VB_DEVICE void store_part(const KParts &parts, const MatMulProblem<T> &p, const 
         }
 }
 
-// Puts a warp's fragments of mma.sync into a tile in shared memory; `row` and `column` are this thread's first.
-template <int WIDTH, int R, int Q>
-VB_DEVICE void place_sums(float (*tile)[WIDTH], const float (&sum)[R][Q][4], int row, int column) {
+VB_DEVICE void place_two(float *to, float a, float b) { *(float2 *)to = make_float2(a, b); }
+template <class T>
+VB_DEVICE void place_two(T *to, float a, float b) {
+    *(unsigned *)to = pack<T>(a, b);
+}
+
+// Puts a warp's fragments of mma.sync into a tile in shared memory, of floats or of 16 bits. `row` and `column` are this
+// thread's first.
+template <class T, int WIDTH, int R, int Q>
+VB_DEVICE void place_sums(T (*tile)[WIDTH], const float (&sum)[R][Q][4], int row, int column) {
 #pragma unroll
     for (int r = 0; r < R; r++)
 #pragma unroll
         for (int q = 0; q < Q; q++)
 #pragma unroll
             for (int h = 0; h < 2; h++)
-                *(float2 *)&tile[row + r * 16 + h * 8][column + q * 8] =
-                    make_float2(sum[r][q][2 * h], sum[r][q][2 * h + 1]);
+                place_two(&tile[row + r * 16 + h * 8][column + q * 8], sum[r][q][2 * h], sum[r][q][2 * h + 1]);
 }
 
 constexpr int add_threads = 256;

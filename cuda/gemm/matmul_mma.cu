@@ -136,14 +136,7 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     T(*const result)[result_width] = (T(*)[result_width])shared;
     copy_async_wait<0>();
     __syncthreads();
-#pragma unroll
-    for (int r = 0; r < R; r++)
-#pragma unroll
-        for (int q = 0; q < Q; q++)
-#pragma unroll
-            for (int h = 0; h < 2; h++)
-                *(unsigned *)&result[warp_m + r * 16 + h * 8 + lane / 4][warp_n + q * 8 + lane % 4 * 2] =
-                    pack<T>(sum[r][q][2 * h], sum[r][q][2 * h + 1]);
+    place_sums(result, sum, warp_m + lane / 4, warp_n + lane % 4 * 2);
     __syncthreads();
     store_tile<T, Tile::n, Tile::threads>(out.c, out.stride, out.m, out.n,
                                           [&](int r, int q) { return to_float(result[r][q]); });

@@ -13,8 +13,7 @@
 #ifndef VB_LINEAR_N1_TILE_CUH
 #define VB_LINEAR_N1_TILE_CUH
 
-#include "arch/tensor_core.cuh"
-#include "linear/packed/packed.cuh"
+#include "linear/packed/code_rows.cuh"
 
 namespace vb {
 
@@ -146,26 +145,13 @@ struct N1Weights {
     // sum[0], sum[1] += this lane's share of the rows g and g + 8 times x. `by` are the type's summand_words.
     VB_DEVICE void multiply(float sum[2], const N1Operand<Block> &x, const uint4 &by, int lane) const {
         const int t = lane & 3;
-        uint32_t rows[2][P::summands][P::values];
-#pragma unroll
-        for (int r = 0; r < 2; r++) P::unpack_summands(rows[r], words + r * P::words, P::own_table ? table[0] : by);
-        // c += the products of the value words a, or a and a + 1, with x
-        const auto multiply_word = [&](int (&c)[4], int a, uint32_t b) {
-#pragma unroll
-            for (int i = 0; i < P::summands; i++) mma_16x8x16<P::is_signed>(c, rows[0][i][a], rows[1][i][a], b);
-        };
-        const auto multiply_words = [&](int (&c)[4], int a, uint32_t b0, uint32_t b1) {
-#pragma unroll
-            for (int i = 0; i < P::summands; i++)
-                mma_16x8x32<P::is_signed>(c, rows[0][i][a], rows[1][i][a], rows[0][i][a + 1], rows[1][i][a + 1], b0,
-                                          b1);
-        };
+        const CodeRows<Block> codes(words, P::own_table ? table[0] : by);
         if constexpr (P::k4) {
             int c[2][4] = {};
 #pragma unroll
             for (int s = 0; s < 4; s++) {
                 const uint32_t *b = x.codes[s];
-                multiply_words(c[0], 2 * s, b[0], b[1]), multiply_words(c[1], 2 * s + 8, b[2], b[3]);
+                codes.multiply_words(c[0], 2 * s, b[0], b[1]), codes.multiply_words(c[1], 2 * s + 8, b[2], b[3]);
             }
 #pragma unroll
             for (int r = 0; r < 2; r++) { // vb_k4_scale for the scales t and t + 4
@@ -187,7 +173,7 @@ struct N1Weights {
 #pragma unroll
             for (int s = 0; s < 4; s++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) multiply_word(c[i], s + 4 * i, x.codes[s][i]);
+                for (int i = 0; i < 4; i++) codes.multiply_word(c[i], s + 4 * i, x.codes[s][i]);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 float total = 0;
@@ -207,7 +193,7 @@ struct N1Weights {
 #pragma unroll
             for (int s = 0; s < 4; s++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) multiply_word(c[i], s + 4 * i, x.codes[s][i]);
+                for (int i = 0; i < 4; i++) codes.multiply_word(c[i], s + 4 * i, x.codes[s][i]);
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 int high = 0, low = 0, subtrahend = 0;
@@ -226,7 +212,7 @@ struct N1Weights {
             int c[4] = {0, 0, 0, 0};
             if constexpr (P::zero != 0) c[0] = c[2] = x.sums[0], c[1] = c[3] = x.sums[1];
 #pragma unroll
-            for (int s = 0; s < 4; s++) multiply_words(c, 2 * s, x.codes[s][0], x.codes[s][1]);
+            for (int s = 0; s < 4; s++) codes.multiply_words(c, 2 * s, x.codes[s][0], x.codes[s][1]);
             // the value words 4 to 7 are 16 times their value
             const float unit = P::nibbles && t >= 2 ? x.scale * 0.0625f : x.scale;
 #pragma unroll

@@ -14,9 +14,8 @@
 #ifndef VB_LINEAR_N4_TILE_CUH
 #define VB_LINEAR_N4_TILE_CUH
 
-#include "arch/tensor_core.cuh"
 #include "linear/choose.h"
-#include "linear/packed/packed.cuh"
+#include "linear/packed/code_rows.cuh"
 
 namespace vb {
 
@@ -81,20 +80,7 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
     constexpr bool nibbles = P::nibbles; // the upper ones are multiplied in place, 16 times their value
     static_assert(!TWO || X::takes_two, "scales are in each lane");
     const int t = lane & 3;
-    uint32_t rows[2][P::summands][P::values];
-#pragma unroll
-    for (int r = 0; r < 2; r++)
-        P::unpack_summands(rows[r], tile.words + r * P::words, P::own_table ? tile.table[0] : by);
-    // c += the products of the value words a, or a and a + 1, with x
-    const auto multiply_word = [&](int (&c)[4], int a, uint32_t b) {
-#pragma unroll
-        for (int i = 0; i < P::summands; i++) mma_16x8x16<P::is_signed>(c, rows[0][i][a], rows[1][i][a], b);
-    };
-    const auto multiply_words = [&](int (&c)[4], int a, uint32_t b0, uint32_t b1) {
-#pragma unroll
-        for (int i = 0; i < P::summands; i++)
-            mma_16x8x32<P::is_signed>(c, rows[0][i][a], rows[1][i][a], rows[0][i][a + 1], rows[1][i][a + 1], b0, b1);
-    };
+    const CodeRows<Block> rows(tile.words, P::own_table ? tile.table[0] : by);
 
     // The subtrahend.
     uint32_t bytes[2][4]; // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; sixteens: in packed order
@@ -153,8 +139,8 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
 #pragma unroll
             for (int i = 0; i < 4; i += together) {
                 int c[4] = {0, 0, 0, 0};
-                multiply_word(c, 4 * q + i, b[i]);
-                if constexpr (TWO) multiply_word(c, 4 * q + i + 1, b[i + 1]);
+                rows.multiply_word(c, 4 * q + i, b[i]);
+                if constexpr (TWO) rows.multiply_word(c, 4 * q + i + 1, b[i + 1]);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const uint32_t four = TWO && t & 2 ? bytes[r][i + together - 1] : bytes[r][i],
@@ -167,7 +153,7 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int c[4] = {0, 0, 0, 0};
-                multiply_word(c, 4 * q + i, b[i]);
+                rows.multiply_word(c, 4 * q + i, b[i]);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const uint32_t byte = bytes[r][i] >> (8 * q); // q6_scale_byte(4 q + i)
@@ -180,8 +166,8 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
             for (int i = 0; i < 2; i += together) {
                 const int s = 2 * q + i;
                 int c[4] = {0, 0, 0, 0};
-                multiply_words(c, 2 * s, b[2 * i], b[2 * i + 1]);
-                if constexpr (TWO) multiply_words(c, 2 * s + 2, b[2], b[3]);
+                rows.multiply_words(c, 2 * s, b[2 * i], b[2 * i + 1]);
+                if constexpr (TWO) rows.multiply_words(c, 2 * s + 2, b[2], b[3]);
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     if constexpr (P::k4) { // of 256 codes of 31 and scales of 63, sums of the high part are 6.4e7
