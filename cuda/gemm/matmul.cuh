@@ -138,8 +138,8 @@ VB_DEVICE void place_two(T *to, float a, float b) {
     *(unsigned *)to = pack<T>(a, b);
 }
 
-// Puts a warp's fragments of mma.sync into a tile in shared memory, of floats or of 16 bits. `row` and `column` are this
-// thread's first.
+// Puts a warp's fragments of mma.sync into a tile in shared memory, of floats or of 16 bits. `row` and `column` are
+// this thread's first.
 template <class T, int WIDTH, int R, int Q>
 VB_DEVICE void place_sums(T (*tile)[WIDTH], const float (&sum)[R][Q][4], int row, int column) {
 #pragma unroll

@@ -1,5 +1,5 @@
-// code_rows.cuh: the codes of the rows g and g + 8 of a packed tile, as operand A of integer tensor cores, for the one row
-// of x of n1_tile.cuh and the up to four of n4_tile.cuh.
+// code_rows.cuh: the codes of the rows g and g + 8 of a packed tile, as operand A of integer tensor cores, for the one
+// row of x of n1_tile.cuh and the up to four of n4_tile.cuh.
 #ifndef VB_LINEAR_CODE_ROWS_CUH
 #define VB_LINEAR_CODE_ROWS_CUH
 
