@@ -14,8 +14,40 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant"
+	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 )
+
+// TestMain keeps the driver's own number of queues, which the processes of ranks inherit.
+func TestMain(m *testing.M) {
+	if _, chosen := os.LookupEnv(connections); !chosen {
+		os.Setenv(connections, "8")
+	}
+	os.Exit(m.Run())
+}
+
+// TestStartIsShortened has one queue for launches where a command computes alone on one device, and never overrides a user's number.
+func TestStartIsShortened(t *testing.T) {
+	ranks := rankFlags{config: &gpu.RanksConfig{}}
+	for _, c := range []struct {
+		chosen, want string
+		m            modelFlags
+	}{
+		{want: "1", m: modelFlags{device: "auto"}},
+		{want: "1", m: modelFlags{device: "cuda:3"}},
+		{want: "", m: modelFlags{device: "cuda:0,cuda:1"}},
+		{want: "", m: modelFlags{device: "cuda", ranks: ranks}},
+		{chosen: "4", want: "4", m: modelFlags{device: "cuda"}},
+	} {
+		t.Setenv(connections, c.chosen) // and restores what was there
+		if c.chosen == "" {
+			os.Unsetenv(connections)
+		}
+		if c.m.shortenStart(); os.Getenv(connections) != c.want {
+			t.Errorf("%q on %s with ranks %v: %q, want %q", c.chosen, c.m.device, c.m.ranks.config != nil, os.Getenv(connections), c.want)
+		}
+	}
+}
 
 // command runs one command line on the CPU.
 func command(t *testing.T, stdin string, args ...string) (status int, stdout, stderr string) {
