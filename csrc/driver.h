@@ -69,6 +69,7 @@ enum {
     X(module_load, "cuModuleLoadData", (void **, const void *)) \
     X(module_unload, "cuModuleUnload", (void *)) \
     X(module_function, "cuModuleGetFunction", (void **, void *, const char *)) \
+    X(function_attribute, "cuFuncSetAttribute", (void *, int, int)) \
     X(launch, "cuLaunchKernelEx", (const cu_launch *, void *, void **, void **))
 
 /* CUlaunchConfig, with CUlaunchAttribute. */

@@ -19,6 +19,11 @@ typedef struct vb_ptx_constant {
     bool is_float;
 } vb_ptx_constant;
 
+/* Shared memory that a kernel declares itself. One with more says so in a line that begins so and ends with the bytes:
+ * the launch gives them. */
+enum { VB_PTX_STATIC_SHARED = 48 << 10 };
+#define VB_PTX_SHARED_BYTES ".extern .shared .align 16 .b8 shared_base[]; // bytes: "
+
 /* Compiles the kernels of `source` for compute capability `target` (75 for 7.5). `constants` ends with a NULL name.
  * `entry` is the entry's name where the source names it `ENTRY`. Returns PTX, or NULL with the mistake in `error`.
  * The caller frees the PTX. */

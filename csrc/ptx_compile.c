@@ -81,6 +81,10 @@ static bool call(compiler *c, const char *f, value *out) {
         emit(c, "cvt.rn.f16.f32 %%h%d, %s", h, OP(x));
         emit(c, "cvt.rn.f16.f32 %%h%d, %s", h + 1, OP(y));
         emit(c, "mov.b32 %s, {%%h%d, %%h%d}", OP(*out), h, h + 1);
+    } else if (!strcmp(f, "pack_bf16")) { /* the same as BF16, for 8.0 and later */
+        const value x = in_register(c, as(c, expression(c), F32)), y = comma(c, F32);
+        *out = fresh(c, U32);
+        emit(c, "cvt.rn.bf16x2.f32 %s, %s, %s", OP(*out), OP(y), OP(x));
     } else if (!strcmp(f, "permute")) { /* bytes of x (0..3) and y (4..7): nibble i of the selector names byte i */
         const value x = in_register(c, as(c, expression(c), U32)), y = comma(c, U32), which = comma(c, U32);
         *out = fresh(c, U32);
@@ -526,17 +530,20 @@ static void kernel(compiler *c, buffer *out) {
         if (c->registers[files[i].kind] > 0)
             put(c, out, "\t.reg .%s %%%c<%d>;\n", files[i].type, files[i].prefix, c->registers[files[i].kind]);
     if (c->halves > 0) put(c, out, "\t.reg .b16 %%h<%d>;\n", c->halves);
-    if (c->shared_bytes > 0) put(c, out, "\t.shared .align 16 .b8 shared_base[%d];\n", c->shared_bytes);
+    if (c->shared_bytes > VB_PTX_STATIC_SHARED)
+        c->outside_bytes = c->shared_bytes;
+    else if (c->shared_bytes > 0)
+        put(c, out, "\t.shared .align 16 .b8 shared_base[%d];\n", c->shared_bytes);
     put(c, out, "\n%s}\n", c->body.data);
 }
 
 char *vb_ptx_compile(const char *source, const char *entry, const vb_ptx_constant *constants, int target, char *error,
                      size_t error_size) {
     compiler *c = calloc(1, sizeof *c);
-    buffer *out = calloc(1, sizeof *out);
+    buffer *out = calloc(1, sizeof *out), *kernels = calloc(1, sizeof *kernels);
     char *result = NULL;
     if (error_size > 0) error[0] = 0;
-    if (c && out) {
+    if (c && out && kernels) {
         *c = (compiler){.at = source,
                         .entry = entry,
                         .constants = constants,
@@ -549,15 +556,19 @@ char *vb_ptx_compile(const char *source, const char *entry, const vb_ptx_constan
                 target >= 120 ? "8.7" : target >= 100 ? "8.6" : "8.0",
                 target);
             next(c);
-            while (c->word.what != END) kernel(c, out);
+            while (c->word.what != END) kernel(c, kernels);
+            if (c->outside_bytes > 0) put(c, out, VB_PTX_SHARED_BYTES "%d\n", c->outside_bytes);
+            put(c, out, "%s", kernels->data ? kernels->data : "");
             result = out->data;
             out->data = NULL;
         }
         free(out->data);
+        free(kernels->data);
         free(c->body.data);
     } else {
         snprintf(error, error_size, "out of memory");
     }
+    free(kernels);
     free(out);
     free(c);
     return result;

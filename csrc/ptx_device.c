@@ -104,12 +104,13 @@ static int target_of(int capability) {
 }
 
 static vb_status describe(vb_jit_device *d) {
-    enum { MULTIPROCESSORS = 16, MAJOR = 75, MINOR = 76 };
+    enum { MULTIPROCESSORS = 16, MAJOR = 75, MINOR = 76, SHARED_BYTES = 97 };
     TRY(DRIVER(d, device_get, &d->handle, d->index));
     TRY(DRIVER(d, device_name, d->name, (int)sizeof d->name, d->handle));
     TRY(DRIVER(d, device_attribute, &d->major, MAJOR, d->handle));
     TRY(DRIVER(d, device_attribute, &d->minor, MINOR, d->handle));
     TRY(DRIVER(d, device_attribute, &d->multiprocessors, MULTIPROCESSORS, d->handle));
+    TRY(DRIVER(d, device_attribute, &d->shared_bytes, SHARED_BYTES, d->handle));
     TRY(DRIVER(d, driver_version, &d->driver_version));
     d->target = target_of(d->major * 10 + d->minor);
     return d->target ? VB_OK : VB_NO_KERNEL_IMAGE;
@@ -155,17 +156,16 @@ static vb_status device_open(vb_device **device, int index, const vb_device_opti
 void vb_jit_device_close(vb_device *device) { release(device); }
 
 vb_status vb_jit_device_get_info(vb_device_info *info, const vb_device *device) {
-    enum { L2_BYTES = 38, SHARED_BYTES = 97 };
+    enum { L2_BYTES = 38 };
     vb_jit_device *d = of(device);
     size_t total = 0;
-    int l2 = 0, shared = 0;
+    int l2 = 0;
     TRY(DRIVER(d, device_bytes, &total, d->handle));
     TRY(DRIVER(d, device_attribute, &l2, L2_BYTES, d->handle));
-    TRY(DRIVER(d, device_attribute, &shared, SHARED_BYTES, d->handle));
     *info = (vb_device_info){.kind = VB_CUDA, .index = d->index, .total_memory = (int64_t)total,
         .compute_major = d->major,
                              .compute_minor = d->minor, .multiprocessors = d->multiprocessors, .l2_bytes = l2,
-                                 .shared_memory_bytes = shared};
+                                 .shared_memory_bytes = d->shared_bytes};
     memcpy(info->name, d->name, sizeof info->name);
     snprintf(info->features, sizeof info->features, "ptx sm_%d", d->target);
     return VB_OK;

@@ -33,7 +33,7 @@
         least = b[8 + s] >> 4 | b[4 + s] >> 6 << 4; \
     })
 
-enum { VB_JIT_CONSTANTS = 26, VB_JIT_TEXTS = 16, VB_JIT_BUCKETS = 64, VB_JIT_SCALED_ROWS = 16384 };
+enum { VB_JIT_CONSTANTS = 26, VB_JIT_TEXTS = 20, VB_JIT_BUCKETS = 64, VB_JIT_SCALED_ROWS = 16384 };
 
 /* The fillings of a text's gaps. Unused fields are 0. */
 typedef struct vb_jit_filling {
@@ -54,6 +54,7 @@ typedef struct vb_jit_kernel {
     enum { VB_JIT_NEW, VB_JIT_LOADING, VB_JIT_LOADED, VB_JIT_FAILED } state;
     vb_status status; /* of the loading */
     void *module, *function;
+    int shared_bytes; /* that each launch gives */
     bool waits; /* for the kernel before it by itself, so that it may begin while that runs */
 } vb_jit_kernel;
 
@@ -64,7 +65,7 @@ typedef struct vb_jit_device {
     _Atomic int driver_error;
     atomic_bool lost; /* its context answers nothing but the same error */
     int index, handle; /* the driver's number of it */
-    int major, minor, multiprocessors, target, driver_version;
+    int major, minor, multiprocessors, shared_bytes, target, driver_version; /* shared memory of a block */
     char name[128];
     void *context;
     cu_address books; /* codebooks.h, as vb_jit_book says */

@@ -79,8 +79,9 @@ static void pack(compiler *c, value pair, value from, int count, kind k) {
     }
 }
 
-/* An array of registers from or to memory as one access of 8 or 16 bytes; for an array of f32, elements of 16 bits are
- * converted. `once`: the memory is read once, and nothing writes it while the kernel runs. */
+/* An array of registers from or to memory as one access of 8 or 16 bytes. Elements of 16 bits are converted from and to
+ * an array of f32; an array of u32 has two of them a word. `once`: the memory is read once, and nothing writes it while
+ * the kernel runs. */
 static void vector(compiler *c, bool loads, bool once) {
     char text[NAME];
     address a;
@@ -91,11 +92,13 @@ static void vector(compiler *c, bool loads, bool once) {
     if (!n || n->what != REGISTERS) fail(c, "%s is no array of registers", text);
     value v = register_element(c, n, &count);
     if (loads) expect(c, ","), a = memory(c);
-    const bool halves = (a.kind == F16 || a.kind == BF16) && v.kind == F32;
+    const bool small = a.kind == F16 || a.kind == BF16, halves = small && v.kind == F32;
+    const bool alike = kinds[a.kind].bytes == 4 && kinds[v.kind].bytes == 4;
     const value elements = v;
     const int words = halves ? count / 2 : count;
     if ((words != 2 && words != 4) || (halves && count % 2)) fail(c, "%s has %d elements", text, count);
-    if (!halves && (kinds[a.kind].bytes != 4 || kinds[v.kind].bytes != 4)) fail(c, "vectors are of 4-byte elements");
+    if (!small && !alike) fail(c, "vectors are of elements of 4 bytes, f16 or bf16");
+    if (small && v.kind != F32 && v.kind != U32) fail(c, "%s becomes f32, or two u32", kinds[a.kind].name);
     if (once && a.shared) fail(c, "shared memory is read by load");
     if (halves) {
         v = fresh(c, U32);
@@ -129,15 +132,15 @@ static bool instruction(compiler *c, const char *f) {
         vector(c, true, true);
     } else if (!strcmp(f, "store")) {
         vector(c, false, false);
-    } else if (!strcmp(f, "mma_f16")) { /* d[4] += a[16][16] b[16][8] of halves, d in f32 */
+    } else if (!strcmp(f, "mma_f16") || !strcmp(f, "mma_bf16")) { /* d[4] += a[16][16] b[16][8], d in f32 */
         const value d = registers(c, 4, F32);
         expect(c, ",");
         const value a = registers(c, 4, U32);
         expect(c, ",");
         const value b = registers(c, 2, U32);
         const operand dl = list_of(c, d, 4), al = list_of(c, a, 4), bl = list_of(c, b, 2);
-        emit(c, "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%s}, {%s}, {%s}, {%s}", dl.text, al.text, bl.text,
-             dl.text);
+        emit(c, "mma.sync.aligned.m16n8k16.row.col.f32.%s.%s.f32 {%s}, {%s}, {%s}, {%s}", f + 4, f + 4, dl.text, al.text,
+             bl.text, dl.text);
     } else if (!strcmp(f, "wmma_load_a") || !strcmp(f, "wmma_load_b")) {
         /* 16 x 16 of halves, rows of so many elements */
         const value r = registers(c, 8, U32);

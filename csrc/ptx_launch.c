@@ -190,6 +190,7 @@ static vb_status launch_now(vb_jit_device *d, const vb_jit_kernel *kernel, cu_la
     enum { GRAPHS_OVERLAP = 12030 }; /* of older drivers they do not */
     cu_launch_attribute overlapped = {.which = CU_OVERLAPPED, .value.number = 1};
     how.attributes = &overlapped;
+    how.shared_bytes = (unsigned)kernel->shared_bytes;
     how.attribute_count = kernel->waits && !apart && d->driver_version >= GRAPHS_OVERLAP;
     return vb_jit_status(d->driver->launch(&how, kernel->function, parameters, NULL), d);
 }

@@ -50,6 +50,8 @@ kernel ENTRY(TYPE *c_ptr, TYPE *a_ptr, TYPE *b_ptr, u32 m, u32 n, u32 k, u32 bat
 vb_status vb_jit_matmul_batched(const vb_matmul_args *args, vb_stream *stream) {
     const vb_matmul_args *p = args;
     if (p->m > INT32_MAX || p->n > INT32_MAX || p->k > INT32_MAX || p->batch > INT32_MAX) return VB_UNSUPPORTED;
+    const vb_status status = vb_jit_product(p, stream);
+    if (status != VB_UNSUPPORTED) return status;
     uint32_t m = (uint32_t)p->m, n = (uint32_t)p->n, k = (uint32_t)p->k, batch = (uint32_t)p->batch;
     int64_t a_row = p->a_transposed ? 1 : p->a_stride, a_col = p->a_transposed ? p->a_stride : 1;
     int64_t b_row = p->b_transposed ? 1 : p->b_stride, b_col = p->b_transposed ? p->b_stride : 1;

@@ -200,6 +200,7 @@ static double milliseconds(void) {
 }
 
 vb_status vb_jit_load(vb_jit_kernel *k, vb_jit_device *d) {
+    enum { MOST_SHARED_BYTES = 8 }; /* CUfunction_attribute */
     const double start = milliseconds();
     char took[96];
     char path[4096], *at = NULL;
@@ -208,10 +209,14 @@ vb_status vb_jit_load(vb_jit_kernel *k, vb_jit_device *d) {
     char *ptx = compile(k, d->target);
     if (!ptx) return VB_INTERNAL;
     k->waits = strstr(ptx, "griddepcontrol.wait") != NULL;
+    const char *shared = strstr(ptx, VB_PTX_SHARED_BYTES);
+    k->shared_bytes = shared ? atoi(shared + strlen(VB_PTX_SHARED_BYTES)) : 0;
     if (cache_path(path, sizeof path, ptx, d)) at = path;
     void *code = at ? read_code(at) : NULL;
     if (!code || d->driver->module_load(&k->module, code) != 0) status = assemble(&k->module, ptx, at, d);
     if (status == VB_OK) status = vb_jit_status(d->driver->module_function(&k->function, k->module, "kernel"), d);
+    if (status == VB_OK && k->shared_bytes > 0)
+        status = vb_jit_status(d->driver->function_attribute(k->function, MOST_SHARED_BYTES, k->shared_bytes), d);
     snprintf(took, sizeof took, "%s in %.1f ms", k->name, milliseconds() - start);
     trace(status != VB_OK ? "no kernel" : code ? "read from the cache" : "compiled", took);
     free(code);

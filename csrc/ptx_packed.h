@@ -34,6 +34,8 @@ extern const char vb_jit_packed_value[];
 /* Products of packed weights with few rows of x, and with many. They return VB_UNSUPPORTED for other calls. */
 vb_status vb_jit_few(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream);
 vb_status vb_jit_many(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream);
+/* Products of matrices of 16 bits on tensor cores; VB_UNSUPPORTED where there are none, or few rows. */
+vb_status vb_jit_product(const vb_matmul_args *args, vb_stream *stream);
 vb_status vb_jit_many_add(float *sum, const float *a, const float *x, const vb_weight *w, const float *bias, int64_t n,
                           vb_stream *stream);
 vb_status vb_jit_many_swiglu(float *out, const float *x, const float *norm, float eps, const vb_weight *gate,

@@ -1,24 +1,25 @@
 /* ptx_rows.c: operations on rows of GPUs whose kernels the driver compiles. LANES threads share a row, a block has
- * THREADS / LANES rows. A row stays in registers while WIDEST_THREADS have room for it; a longer one is read again in
- * each step. */
+ * THREADS / LANES rows. A row stays in registers while WIDEST_THREADS have room for it. A longer one, or one that is no
+ * whole number of vectors, is copied into shared memory; without room there it is read again in each step. */
 #include "ptx_device.h"
 
-enum { MOST_THREADS = 256, MOST_ROUNDS = 8, WIDEST_THREADS = 512, WIDEST_ELEMENTS = 64, LOOP_ROUNDS = 2,
-    LONG_ROW = 32768 }; /* from which norms of odd rows gain by vectors: they read parameters by elements */
+enum { MOST_THREADS = 256, MOST_ROUNDS = 8, WIDEST_THREADS = 512, WIDEST_ELEMENTS = 64, LOOP_ROUNDS = 2 };
 
-/* The row of a thread; rows behind the last compute the last and write nothing. SHIFTED rows are read from the aligned
- * vector that holds their first element: they are elements `shift` to `end` of what begins at `start`. */
+/* The row of a thread; rows behind the last compute the last and write nothing. */
 static const char find_row[] = VB_PTX_SOURCE(
     start_next();
     wait_for_previous();
     shared f32 part[32];
     u32 lane = thread.x % LANES, group = thread.x / LANES;
     u64 place = u64(block.x) * (THREADS / LANES) + group;
-    u64 row = min(place, rows - 1) * cols;
-    u32 shift = 0;
-    if (SHIFTED) shift = u32(row) % EACH;
-    u64 start = row - shift, end = cols + shift;
+    u64 start = min(place, rows - 1) * cols, end = cols;
     bool writes = place < rows;
+);
+static const char begin_row[] = VB_PTX_SOURCE(
+    TYPE *in = INPUT;
+    in += start;
+    TYPE *to = output;
+    to += start;
 );
 /* ROUNDS vectors a thread of the row `in` in x[ROUNDS][EACH], from ORIGIN on; elements outside of it are LEAST. */
 static const char read_row[] = VB_PTX_SOURCE(
@@ -29,15 +30,7 @@ static const char read_row[] = VB_PTX_SOURCE(
                 load(x[i], in[at]);
             } else {
                 unroll (e : EACH) x[i][e] = LEAST;
-                if (SHIFTED) {
-                    if (u64(at) >= shift && u64(at) + EACH <= end) {
-                        load(x[i], in[at]);
-                    } else {
-                        unroll (e : EACH) if (u64(at) + e >= shift && u64(at) + e < end) x[i][e] = in[at + e];
-                    }
-                } else {
-                    if (u64(at) < end) load(x[i], in[at]);
-                }
+                if (u64(at) < end) load(x[i], in[at]);
             }
         } else {
             unroll (e : EACH) {
@@ -56,15 +49,7 @@ static const char write_row[] = VB_PTX_SOURCE(
                 if (FULL) {
                     store(to[at], x[i]);
                 } else {
-                    if (SHIFTED) {
-                        if (u64(at) >= shift && u64(at) + EACH <= end) {
-                            store(to[at], x[i]);
-                        } else {
-                            unroll (e : EACH) if (u64(at) + e >= shift && u64(at) + e < end) to[at + e] = x[i][e];
-                        }
-                    } else {
-                        if (u64(at) < end) store(to[at], x[i]);
-                    }
+                    if (u64(at) < end) store(to[at], x[i]);
                 }
             } else {
                 unroll (e : EACH) {
@@ -81,11 +66,7 @@ static const char mask_row[] = VB_PTX_SOURCE(
         unroll (i : ROUNDS) {
             if (VECTORS) {
                 INDEX at = ORIGIN + (i * LANES + lane) * EACH;
-                if (SHIFTED) {
-                    unroll (e : EACH) if (u64(at) + e < shift || u64(at) + e >= end) x[i][e] = 0;
-                } else {
-                    if (u64(at) >= end) unroll (e : EACH) x[i][e] = 0;
-                }
+                if (u64(at) >= end) unroll (e : EACH) x[i][e] = 0;
             } else {
                 unroll (e : EACH) {
                     INDEX at = ORIGIN + (i * EACH + e) * LANES + lane;
@@ -96,7 +77,85 @@ static const char mask_row[] = VB_PTX_SOURCE(
     }
 );
 /* The steps through a row that is not in registers. */
-#define EACH_PART "for (u64 first = 0; first < end; first += ROUNDS * LANES * EACH)"
+#define EACH_PART(type) "for (" type " first = 0; first < end; first += ROUNDS * LANES * EACH)"
+/* ---- rows in shared memory --------------------------------------------------------------------------------------- */
+
+/* A block copies its rows by vectors of WIDE elements into `tile`, from `shift` on, where they are no whole vectors, or
+ * are read more than once. Threads have elements from `mine` on, LANES apart, in TURNS rows one after another. */
+static const char stage_rows[] = VB_PTX_SOURCE(
+    start_next();
+    wait_for_previous();
+    shared f32 part[32];
+    shared TYPE tile[TILE][LANES];
+    const groups = THREADS / LANES;
+    u32 lane = thread.x % LANES, group = thread.x / LANES, end = u32(cols);
+    u64 place = u64(block.x) * (groups * TURNS);
+    u64 origin = place * cols;
+    u32 shift = u32(origin) % WIDE;
+    u32 filled = u32(min(rows - place, groups * TURNS)) * end + shift;
+    origin -= shift;
+    u32 tail = filled - filled % WIDE + thread.x;
+    TYPE *from = INPUT;
+    from += origin;
+    for (u32 base = 0; base < filled; base += STAGES * THREADS * WIDE) {
+        u32 words[STAGES][4];
+        unroll (s : STAGES) {
+            u32 at = base + (s * THREADS + thread.x) * WIDE;
+            if (at >= shift && at + WIDE <= filled) load(words[s], from[at]);
+        }
+        unroll (s : STAGES) {
+            u32 at = base + (s * THREADS + thread.x) * WIDE;
+            if (at >= shift && at + WIDE <= filled) store(tile[0][at], words[s]);
+        }
+    }
+    if (thread.x < WIDE) {
+        if (shift > 0 && thread.x >= shift && thread.x < filled) tile[0][thread.x] = from[thread.x];
+        if (tail >= shift && tail < filled) tile[0][tail] = from[tail];
+    }
+    barrier();
+);
+static const char unstage_rows[] = VB_PTX_SOURCE(
+    barrier();
+    TYPE *back = output;
+    back += origin;
+    for (u32 at = thread.x * WIDE; at < filled; at += THREADS * WIDE) {
+        u32 words[4];
+        if (at >= shift && at + WIDE <= filled) {
+            load(words, tile[0][at]);
+            store(back[at], words);
+        }
+    }
+    if (thread.x < WIDE) {
+        if (shift > 0 && thread.x >= shift && thread.x < filled) back[thread.x] = tile[0][thread.x];
+        if (tail >= shift && tail < filled) back[tail] = tile[0][tail];
+    }
+);
+/* The element number i of a thread is there where it is not the last of those in registers. */
+#define IF_THERE "if (IN_REGISTERS && i + 1 < ROUNDS || lane + ORIGIN + i * LANES < end)"
+static const char read_tile[] = VB_PTX_SOURCE(
+    u32 mine = shift + (turn * groups + group) * end + lane + ORIGIN;
+    unroll (i : ROUNDS) {
+        x[i][0] = LEAST;
+        IF_THERE x[i][0] = tile[i][mine];
+    }
+);
+static const char write_tile[] = VB_PTX_SOURCE(
+    u32 mine = shift + (turn * groups + group) * end + lane + ORIGIN;
+    unroll (i : ROUNDS) IF_THERE tile[i][mine] = x[i][0];
+);
+static const char mask_tile[] = VB_PTX_SOURCE(
+    unroll (i : ROUNDS) {
+        f32 kept = x[i][0];
+        x[i][0] = 0;
+        IF_THERE x[i][0] = kept;
+    }
+);
+#define PARAMETER_OF_TILE(p) VB_PTX_SOURCE( \
+    w[0] = 0; \
+    IF_THERE w[0] = p[lane + ORIGIN + i * LANES]; \
+)
+static const char weight_of_tile[] = PARAMETER_OF_TILE(weight), bias_of_tile[] = PARAMETER_OF_TILE(bias);
+
 /* The sum of `sum` over a row's threads. */
 static const char sum_up[] = VB_PTX_SOURCE(
     unroll (i : STEPS) sum += shuffle_xor(sum, 1 << i);
@@ -112,11 +171,9 @@ static const char sum_up[] = VB_PTX_SOURCE(
 static const char softmax[] = VB_PTX_SOURCE(
 kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols) threads(THREADS) {
     FIND
-    TYPE *in = input;
-    in += start;
-    TYPE *to = output;
-    to += start;
     const log2_e = 1.4426950408889634;
+    EACH_TURN {
+    BEGIN
     f32 most = from_bits(0xff800000), sum = 0;
     f32 x[ROUNDS][EACH];
     if (IN_REGISTERS) {
@@ -158,50 +215,79 @@ kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols) threads(THREADS) {
             WRITE
         }
     }
+    }
+    FINISH
 });
 
 /* How the threads of a block share rows. FULL: every vector of every thread is there, and none is asked for it. Of more
  * than two rounds such a kernel has 80 registers in place of 58, and fewer blocks at a time. */
 typedef struct row_plan {
-    int64_t lanes, threads, steps, rounds, each, registers, vectors, shifted, full;
+    int64_t lanes, threads, steps, rounds, each, registers, vectors, full;
+    int64_t staged, wide, turns, tile, stages; /* of rows in shared memory */
 } row_plan;
+
+/* Rows of at most 32 elements a thread stay in registers once they were in shared memory; shuffles alone reduce those of
+ * up to a warp. The rows of a block begin at a whole vector where it has as many rows as a vector has elements. */
+static bool stage(row_plan *p, int64_t cols, int64_t size, int64_t shared_bytes) {
+    enum { ELEMENTS = 16, MOST_ELEMENTS = 32, MOST_STAGES = 8, STEP = 8192, PART_BYTES = 128, HALF_BYTES = 112 << 10 };
+    row_plan s = {.lanes = 1, .staged = 1, .wide = 16 / size, .each = 1, .turns = 1};
+    while (s.lanes < 32 && s.lanes * ELEMENTS < cols) s.lanes *= 2;
+    if (s.lanes * MOST_ELEMENTS < cols) s.lanes = 128;
+    while (s.lanes < 256 && s.lanes * MOST_ELEMENTS < cols) s.lanes *= 2;
+    s.registers = s.lanes * MOST_ELEMENTS >= cols;
+    if (!s.registers) s.lanes = cols * size > HALF_BYTES ? 1024 : 512; /* one block a multiprocessor, or two */
+    s.threads = s.lanes > 32 ? s.lanes : 256;
+    s.rounds = s.registers ? (cols + s.lanes - 1) / s.lanes : ELEMENTS;
+    if (s.lanes <= 32 && s.rounds < ELEMENTS) s.turns = ELEMENTS / s.rounds;
+    const int64_t row = s.registers ? s.rounds * s.lanes : (cols + STEP - 1) / STEP * STEP;
+    const int64_t elements = s.threads / s.lanes * s.turns * row;
+    s.tile = (elements + 2 * s.wide + s.lanes - 1) / s.lanes;
+    if (s.tile * s.lanes * size + PART_BYTES > shared_bytes) return false;
+    s.stages = (elements + s.threads * s.wide - 1) / (s.threads * s.wide);
+    if (s.stages > MOST_STAGES) s.stages = MOST_STAGES;
+    *p = s;
+    return true;
+}
 
 /* Of many rows, those wider than a warp's vectors have two vectors a thread: one has too little to do between
  * reductions, and more take registers (docs/experiments/2026-11-24-ptx-rows.md). `arrays` are in registers at once. */
 static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t addresses, int arrays,
-    bool shifts) {
-    enum { MANY_ROWS = 4096, NARROW_THREADS = 256, WIDE_THREADS = 128, LEAST_SHIFTED = 16 };
-    row_plan p = {.lanes = 1, .each = 16 / vb_dtype_block_bytes(type)};
+    const vb_jit_device *device) {
+    enum { MANY_ROWS = 4096, NARROW_THREADS = 256, WIDE_THREADS = 128 };
+    const int64_t size = vb_dtype_block_bytes(type);
+    const bool aligned = addresses % 16 == 0;
+    row_plan p = {.lanes = 1, .each = 16 / size, .turns = 1};
     const int64_t wanted = rows > MANY_ROWS && cols > 32 * p.each ? 2 : 1;
-    p.vectors = addresses % 16 == 0;
-    p.shifted = p.vectors && cols % p.each != 0;
-    if (p.shifted && (!shifts || cols < LEAST_SHIFTED * p.each)) p.vectors = p.shifted = 0; /* few vectors are whole */
-    const int64_t elements = p.shifted ? cols + p.each - 1 : cols;
-    while (p.lanes < MOST_THREADS && p.lanes * p.each * wanted < elements) p.lanes *= 2;
-    if (p.lanes * p.each * MOST_ROUNDS < elements) p.lanes = WIDEST_THREADS;
+    p.vectors = aligned && cols % p.each == 0;
+    while (p.lanes < MOST_THREADS && p.lanes * p.each * wanted < cols) p.lanes *= 2;
+    if (p.lanes * p.each * MOST_ROUNDS < cols) p.lanes = WIDEST_THREADS;
     const int64_t least = p.lanes > 32 ? WIDE_THREADS : NARROW_THREADS;
     p.threads = p.lanes > least ? p.lanes : least;
-    while (p.steps < 5 && 1 << p.steps < p.lanes) p.steps++;
-    p.rounds = (elements + p.lanes * p.each - 1) / (p.lanes * p.each);
+    p.rounds = (cols + p.lanes * p.each - 1) / (p.lanes * p.each);
     p.registers = p.lanes < WIDEST_THREADS || arrays * p.rounds * p.each <= WIDEST_ELEMENTS;
     if (!p.registers) p.rounds = LOOP_ROUNDS;
     p.full = p.vectors && p.registers && p.rounds <= 2 && cols == p.lanes * p.each * p.rounds;
+    if (arrays == 1 && aligned && (!p.vectors || !p.registers)) stage(&p, cols, size, device->shared_bytes);
+    while (p.steps < 5 && 1 << p.steps < p.lanes) p.steps++;
     return p;
 }
 
 #define PLAN(p) {"LANES", (p).lanes}, {"THREADS", (p).threads}, {"STEPS", (p).steps}, {"ROUNDS", (p).rounds}, \
-    {"EACH", (p).each}, {"IN_REGISTERS", (p).registers}, {"VECTORS", (p).vectors}, {"SHIFTED", (p).shifted}, \
-    {"FULL", (p).full}
-#define TEXTS(p) {"FIND", find_row}, {"READ", read_row}, {"WRITE", write_row}, {"MASK", mask_row}, {"SUM_UP", sum_up}, \
-    {"EACH_PART", EACH_PART}, \
+    {"EACH", (p).each}, {"IN_REGISTERS", (p).registers}, {"VECTORS", (p).vectors}, {"FULL", (p).full}, \
+    {"WIDE", (p).wide}, {"TURNS", (p).turns}, {"TILE", (p).tile}, {"STAGES", (p).stages}
+#define TEXTS(p) {"FIND", (p).staged ? stage_rows : find_row}, {"BEGIN", (p).staged ? "" : begin_row}, \
+    {"READ", (p).staged ? read_tile : read_row}, {"WRITE", (p).staged ? write_tile : write_row}, \
+    {"FINISH", (p).staged ? unstage_rows : ""}, {"MASK", (p).staged ? mask_tile : mask_row}, {"SUM_UP", sum_up}, \
+    {"EACH_TURN", (p).staged ? "unroll (turn : TURNS)" : ""}, \
+    {"EACH_PART", (p).staged ? EACH_PART("u32") : EACH_PART("u64")}, {"IF_THERE", IF_THERE}, \
     {"INDEX", (p).registers ? "u32" : "u64"}, {"ORIGIN", (p).registers ? "0" : "first"}
-#define BLOCKS(p, rows) (((rows) * (p).lanes + (p).threads - 1) / (p).threads)
+#define BLOCKS(p, rows) (((rows) * (p).lanes + (p).threads * (p).turns - 1) / ((p).threads * (p).turns))
 
 vb_status vb_jit_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols,
     vb_stream *stream) {
-    const row_plan p = plan_of(type, rows, cols, (uintptr_t)out | (uintptr_t)in, 1, true);
+    const row_plan p = plan_of(type, rows, cols, (uintptr_t)out | (uintptr_t)in, 1, vb_jit_of(stream));
     const vb_jit_filling f = {.source = softmax, .type = vb_jit_type(type), .constants = {PLAN(p)},
-        .texts = {TEXTS(p), {"LEAST", "from_bits(0xff800000)"}}};
+        .texts = {TEXTS(p), {"INPUT", "input"}, {"LEAST", "from_bits(0xff800000)"}}};
     return vb_jit_launch(stream, "ptx_softmax", &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
                          VB_JIT_PARAMETERS(&out, &in, &rows, &cols));
 }
@@ -211,6 +297,7 @@ static const char norm[] = VB_PTX_SOURCE(
 kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f32 *bias, u64 rows, u64 cols, f32 eps,
     f32 share, u32 weights, u32 biases) threads(THREADS) {
     FIND
+    EACH_TURN {
     f32 x[ROUNDS][EACH];
     if (SUM) {
         TYPE *to = sums;
@@ -234,8 +321,7 @@ kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f3
             }
         }
     }
-    TYPE *in = SUM ? sums : a_ptr;
-    in += start;
+    BEGIN
     if (IN_REGISTERS && (SUM == 0 || ROUNDED)) {
         READ
     }
@@ -271,8 +357,6 @@ kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f3
     }
     SUM_UP
     f32 inverse = rsqrt(fma(sum, share, eps));
-    TYPE *to = output;
-    to += start;
     if (IN_REGISTERS) {
         SCALE
         WRITE
@@ -284,6 +368,8 @@ kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f3
             WRITE
         }
     }
+    }
+    FINISH
 });
 /* x times the inverse and the weight, plus the bias. */
 static const char scale_row[] = VB_PTX_SOURCE(
@@ -318,14 +404,7 @@ static const char read_first[] = VB_PTX_SOURCE({
         if (FULL) { \
             load(w, p[at]); \
         } else { \
-            if (SHIFTED) { \
-                unroll (e : EACH / QUADS) { \
-                    w[e] = 0; \
-                    if (u64(at) + e >= shift && u64(at) + e < end) w[e] = p[at + e - shift]; \
-                } \
-            } else { \
-                if (u64(at) < end) load(w, p[at]); \
-            } \
+            if (u64(at) < end) load(w, p[at]); \
         } \
     } else { \
         unroll (e : EACH / QUADS) { \
@@ -343,11 +422,12 @@ static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, voi
     uint32_t weights = weight != NULL, biases = bias != NULL;
     float share = 1.0f / (float)cols;
     const row_plan p = plan_of(type, rows, cols, (uintptr_t)sums | (uintptr_t)out | (uintptr_t)a | (uintptr_t)b |
-        (uintptr_t)weight | (uintptr_t)bias, sum ? 2 : 1, type != VB_F32 && cols > LONG_ROW);
+        (uintptr_t)weight | (uintptr_t)bias, sum ? 2 : 1, vb_jit_of(stream));
     const vb_jit_filling f = {.source = norm, .type = vb_jit_type(type),
-        .constants = {PLAN(p), {"MEAN", mean}, {"SUM", sum}, {"ROUNDED", type != VB_F32}, {"QUADS", p.each / 4}},
-        .texts = {TEXTS(p), {"LEAST", "0.0"}, {"FIRST", read_first}, {"SCALE", scale_row},
-                  {"PARAMETER_OF_WEIGHT", parameter_of_weight}, {"PARAMETER_OF_BIAS", parameter_of_bias}}};
+        .constants = {PLAN(p), {"MEAN", mean}, {"SUM", sum}, {"ROUNDED", type != VB_F32}, {"QUADS", p.each < 4 ? 1 : p.each / 4}},
+        .texts = {TEXTS(p), {"INPUT", sum ? "sums" : "a_ptr"}, {"LEAST", "0.0"}, {"FIRST", read_first}, {"SCALE", scale_row},
+                  {"PARAMETER_OF_WEIGHT", p.staged ? weight_of_tile : parameter_of_weight},
+                  {"PARAMETER_OF_BIAS", p.staged ? bias_of_tile : parameter_of_bias}}};
     return vb_jit_launch(stream, name, &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
                          VB_JIT_PARAMETERS(&sums, &out, &a, &b, &weight, &bias, &rows, &cols, &eps, &share, &weights,
                                            &biases));

@@ -322,6 +322,10 @@ static value load(compiler *c, address a) {
 
 /* The 16 bits of an f32 as BF16: to nearest even; NaN stays NaN. */
 static value bf16_bits(compiler *c, value f) {
+    if (c->target >= 80) { /* with a second number, 0, in the high half */
+        const value pair = fresh(c, U32);
+        return emit(c, "cvt.rn.bf16x2.f32 %s, 0f00000000, %s", OP(pair), OP(f)), pair;
+    }
     const value bits = fresh(c, U32), odd = fresh(c, U32), nan = fresh(c, BOOL);
     emit(c, "mov.b32 %s, %s", OP(bits), OP(f));
     emit(c, "bfe.u32 %s, %s, 16, 1", OP(odd), OP(bits));

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measure the kernels in PTX that memory bounds beside a copy of as many bytes, on one NVIDIA GPU.
+"""Measure the kernels in PTX that memory bounds beside a copy of as many bytes, and products beside PyTorch's, on one NVIDIA GPU.
 
     bench_ptx.py [--draws 60] [--seed 7] [--only TEXT ...] [--library FILE] [--save docs/benchmarks]
 
 Softmax, norms, GELU and SiLU at fixed shapes, then at --draws random ones: rows of 1 to 64 Ki columns, log-uniform, 16 to 64 Mi
-elements. Calls the vb_* functions of a library with VIBRANT_CUDA=ptx. Both sides are graphs whose arrays rotate over more than the
+elements; products of matrices of 16 bits at fixed shapes. Calls the vb_* functions of a library with VIBRANT_CUDA=ptx. Both sides are graphs whose arrays rotate over more than the
 L2 holds, replayed in turn; figures are medians. Prints a row a case, the percent of a copy's speed and whether values agree
-with float64, and replaces the measured cases in ptx.jsonl below --save. Exit status 1 where a value is wrong, or a case is below
-85 percent of a copy. Needs PyTorch with CUDA.
+with float64, and replaces the measured cases in ptx.jsonl below --save. Exit status 1 where a value is wrong, or a case but a product
+is below 85 percent of a copy. Needs PyTorch with CUDA.
 """
 import argparse
 import ctypes
@@ -29,6 +29,9 @@ ROWS = ("softmax", "layer_norm", "rms_norm")
 ELEMENTS = {"gelu": F.gelu, "silu": F.silu}
 FIXED = [(op, (t, (64 << 20) // cols, cols)) for op in ROWS for t in (F32, F16, BF16) for cols in (8, 64, 768, 2048, 4096, 8192)]
 FIXED += [(op, (t, 1, 64 << 20)) for op in ELEMENTS for t in (F32, F16, BF16)]
+PRODUCTS = [(type, batch, m, k, n, layout, (m if layout[0] == "t" else k, k if layout[1] == "t" else n, n))
+            for type in (F16, BF16) for batch, m, k, n, layout in ((1, 4096, 4096, 4096, "nn"), (1, 4096, 4096, 4096, "nt"),
+                (1, 4096, 4096, 4096, "tn"), (1, 8192, 8192, 8192, "nn"), (64, 512, 512, 512, "nn"), (1, 2001, 1999, 2003, "nn"))]
 LEAST = 85  # percent of a copy
 
 
@@ -60,6 +63,20 @@ class Elements:
         self.exact = exact
 
 
+def product(library, pool, sizes, replays, rest):
+    type, batch, m, k, n = sizes[:5]
+    case = Case(library, pool, "matmul", sizes, 2)
+    replay = library.graph(case.ours)
+    excess = wrong(type, *case.exact(), "matmul")
+    ours, peer = alternate([replay, torch_graph(case.peer)], replays)
+    library.release()
+    name = describe("matmul", sizes)
+    print(f"{name:34} {ours:9.2f} {peer:9.2f}   {100 * peer / ours:.1f}, {2e-6 * batch * m * k * n / ours:.0f} TFLOP/s"
+          + (f", WRONG: {excess:.3g} times the tolerance" if excess else ""), flush=True)
+    return {"suite": "ptx", "case": name, "ours": round(ours, 2), "peer": round(peer, 2), "unit": "us",
+            "ratio": round(peer / ours, 3), "roofline": None, "error": excess, **rest}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     root = pathlib.Path(__file__).resolve().parent.parent
@@ -80,11 +97,16 @@ def main():
     device = f"{properties.name}, {properties.multi_processor_count} SMs"
     command = shlex.join(["scripts/bench_ptx.py", "--draws", str(options.draws), "--seed", str(options.seed)])
     lines, missed = [], []
-    cases = [(*case, None) for case in FIXED] + [(*case, options.seed) for case in draws(options.seed, options.draws)]
-    print(f"{'case':34} {'us':>9} {'copy us':>9}   % of a copy")
+    cases = [("matmul", sizes, None) for sizes in PRODUCTS] + [(*case, None) for case in FIXED] + [(*case, options.seed) for case in draws(options.seed, options.draws)]
+    print(f"{'case':34} {'us':>9} {'peer us':>9}   % of it: PyTorch's product, or a copy")
     for op, sizes, seed in cases:
         name = describe(op, sizes)
         if options.only and not any(text in name for text in options.only):
+            continue
+        if op == "matmul":
+            lines.append(product(library, pool, sizes, options.replays, {"device": device, "command": command + ", peer: PyTorch"}))
+            if lines[-1]["error"]:
+                missed.append(name)
             continue
         type, rows, cols = sizes
         nbytes = 2 * TORCH[type].itemsize * rows * cols

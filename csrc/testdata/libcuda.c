@@ -24,7 +24,7 @@
 
 typedef uint64_t word;
 
-enum { REGISTERS = 16384, PARAMETERS = 256, WARP = 32, MOST_THREADS = 1024 };
+enum { REGISTERS = 16384, PARAMETERS = 256, WARP = 32, MOST_THREADS = 1024, MOST_SHARED = 100 << 10 };
 
 static _Noreturn void die(const char *format, ...) {
     va_list list;
@@ -105,7 +105,7 @@ typedef struct instruction {
 typedef struct program {
     char *text;
     instruction *code;
-    int length, registers, shared_bytes, parameters;
+    int length, registers, shared_bytes, most_shared_bytes, outside, parameters; /* outside: a launch says how many */
     char names[PARAMETERS][64];
     type types[PARAMETERS];
 } program;
@@ -216,7 +216,7 @@ static void read_line(reader *r, char *line) {
         in.op = MATRICES, in.shared = 1, in.src[0] = SRC(4), in.relation = strcmp(parts[5], "trans") ? EQ : NE;
         for (int i = 0; i < 4; i++) in.dst[i] = REG(i);
     } else if (!strcmp(name, "mma")) { /* m16n8k16: d, a, b, c = d */
-        in.op = MMA;
+        in.op = MMA, in.from = !strcmp(parts[n - 2], "f16") ? F16 : U16;
         for (int i = 0; i < 14; i++) in.dst[i] = REG(i);
     } else if (!strcmp(name, "prmt") || (!strcmp(name, "fma") && !strcmp(parts[n - 1], "f16x2"))) {
         in.op = name[0] == 'p' ? PRMT : FMA2, in.type = U32, in.dst[0] = REG(0);
@@ -280,6 +280,8 @@ static program *parse(const char *text) {
             p->registers += size;
         } else if (sscanf(line, ".shared .align 16 .b8 shared_base[%d]", &size) == 1) {
             p->shared_bytes = size;
+        } else if (!strncmp(line, ".extern .shared ", 16)) {
+            p->outside = 1;
         } else if (line[0] == '$') {
             r.labels[atoi(line + 2)] = p->length;
         } else if (line[0] == '@' || (line[0] >= 'a' && line[0] <= 'z')) {
@@ -299,7 +301,7 @@ static float f(word w) { float x; const uint32_t u = (uint32_t)w; memcpy(&x, &u,
 static word bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
 
 typedef struct thread { int pc; enum { RUNS, SHUFFLES, WAITS, DONE } state; word *r; } thread;
-typedef struct block { const program *p; word special[12]; char *shared; void **parameters; } block;
+typedef struct block { program *p; word special[12]; char *shared; void **parameters; } block;
 
 static word value(const thread *t, operand o) { return o.reg < 0 ? o.value : t->r[o.reg]; }
 
@@ -511,14 +513,19 @@ static void load_matrices(const block *b, thread *warp, const instruction *in) {
         }
 }
 
+/* Element e of the two of 16 bits in a word. */
+static float element(const instruction *in, word pair, int e) {
+    return in->from == F16 ? half_of(pair >> 16 * e) : f(pair >> 16 * e << 16);
+}
+
 /* d[16][8] += a[16][16] b[16][8]. */
 static void multiply(thread *warp, const instruction *in) {
     float a[16][16], b[16][8];
     for (int i = 0; i < WARP; i++)
         for (int e = 0; e < 2; e++) {
             for (int r = 0; r < 4; r++)
-                a[i / 4 + r % 2 * 8][i % 4 * 2 + e + r / 2 * 8] = half_of(warp[i].r[in->dst[4 + r]] >> 16 * e);
-            for (int r = 0; r < 2; r++) b[i % 4 * 2 + e + r * 8][i / 4] = half_of(warp[i].r[in->dst[8 + r]] >> 16 * e);
+                a[i / 4 + r % 2 * 8][i % 4 * 2 + e + r / 2 * 8] = element(in, warp[i].r[in->dst[4 + r]], e);
+            for (int r = 0; r < 2; r++) b[i % 4 * 2 + e + r * 8][i / 4] = element(in, warp[i].r[in->dst[8 + r]], e);
         }
     for (int i = 0; i < WARP; i++)
         for (int r = 0; r < 4; r++) {
@@ -585,7 +592,9 @@ int cuLaunchKernelEx(const struct launch *how, void *function, void **parameters
     if (how->block[1] != 1 || how->block[2] != 1 || bx > MOST_THREADS || !x || !y || !z || y > 65535 || z > 65535)
         return 1;
     block b = {.p = function, .parameters = parameters};
+    if (how->shared && (!b.p->outside || how->shared > (unsigned)b.p->most_shared_bytes)) return 1;
     pthread_mutex_lock(&mutex);
+    if (b.p->outside) b.p->shared_bytes = (int)how->shared;
     b.shared = calloc(1, (size_t)b.p->shared_bytes + 1);
     thread *threads = calloc(bx, sizeof *threads);
     word *registers = malloc((size_t)bx * (size_t)b.p->registers * sizeof *registers);
@@ -618,7 +627,7 @@ int cuDeviceGetAttribute(int *v, int what, int d) {
     const char *named = getenv("VIBRANT_TEST_CAPABILITY");
     const int capability = named ? atoi(named) : 80;
     (void)d;
-    *v = what == 75 ? capability / 10 : what == 76 ? capability % 10 : what == 16 ? 1 : 48 << 10;
+    *v = what == 75 ? capability / 10 : what == 76 ? capability % 10 : what == 16 ? 1 : MOST_SHARED;
     return 0;
 }
 int cuDeviceTotalMem_v2(size_t *n, int d) { (void)d; *n = (size_t)4 << 30; return 0; }
@@ -731,4 +740,9 @@ int cuModuleLoadData(void **m, const void *code) {
     return 0;
 }
 int cuModuleUnload(void *m) { (void)m; return 0; } /* small, and the process is a test */
+int cuFuncSetAttribute(void *f_, int what, int value) {
+    if (what != 8 || value > MOST_SHARED) return 1;
+    ((program *)f_)->most_shared_bytes = value;
+    return 0;
+}
 int cuModuleGetFunction(void **f_, void *m, const char *name) { *f_ = m; return strcmp(name, "kernel") ? 500 : 0; }
