@@ -50,14 +50,15 @@ static void refuse(const char *path, const char *reason) {
  * short. */
 static const char *damaged(const char *path) {
     struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) return "is no regular file"; /* opening a pipe would wait */
+    /* Opening a pipe would wait. */
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) return "is no regular file: name the library itself";
     FILE *file = fopen(path, "rb");
-    if (!file) return "cannot be read";
+    if (!file) return "cannot be read: let this user read it";
     Elf64_Ehdr header;
     const char *reason = NULL;
     if (fread(&header, sizeof header, 1, file) != 1 || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
         header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_type != ET_DYN) {
-        reason = "is no shared library of 64 bits";
+        reason = "is no shared library of 64 bits: install that of this version";
 #if defined(__x86_64__)
     } else if (header.e_machine != EM_X86_64) {
         reason = "is for another processor, not x86-64: install the archive for this one";
@@ -90,7 +91,7 @@ static int take(const char *path) {
     const vb_library *library = dlsym(handle, "vb_library_of_cuda");
     char reason[160] = "";
     if (!library || library->size < (int64_t)sizeof *library)
-        snprintf(reason, sizeof reason, "holds no CUDA kernels of Vibrant");
+        snprintf(reason, sizeof reason, "holds no CUDA kernels of Vibrant: name libvibrant_cuda.so");
     else if (strcmp(library->version, vb_version()) != 0)
         snprintf(reason, sizeof reason, "is of version %.40s, this program of %s: install both of one version",
             library->version, vb_version());
@@ -124,8 +125,8 @@ static void find(void) {
         }
         char here[PATH_MAX]; /* a name without a folder is a file too, and not what the loader finds */
         snprintf(here, sizeof here, "%s%s", strchr(named, '/') ? "" : "./", named);
-        if (access(here, F_OK) != 0) refuse(named, "no such file (VIBRANT_LIBRARY names it)");
-        else take(here);
+        if (access(here, F_OK) == 0) take(here);
+        else refuse(named, "no such file (VIBRANT_LIBRARY names it): correct the path or unset it");
         refused = !found;
         return;
     }

@@ -60,13 +60,13 @@ func TestLibrariesThatAreNotTaken(t *testing.T) {
 	foreign := append([]byte(nil), data...)
 	foreign[18] ^= 1 // e_machine
 	for _, c := range []struct{ name, library, want string }{
-		{"absent", filepath.Join(t.TempDir(), "none.so"), "no such file (VIBRANT_LIBRARY names it)"},
-		{"a name without a folder", "library_test.go", "is no shared library of 64 bits"},
-		{"a folder", t.TempDir(), "is no regular file"},
-		{"text", file("text.so", []byte("no library\n")), "is no shared library of 64 bits"},
+		{"absent", filepath.Join(t.TempDir(), "none.so"), "no such file (VIBRANT_LIBRARY names it): correct the path or unset it"},
+		{"a name without a folder", "library_test.go", "is no shared library of 64 bits: install that of this version"},
+		{"a folder", t.TempDir(), "is no regular file: name the library itself"},
+		{"text", file("text.so", []byte("no library\n")), "is no shared library of 64 bits: install that of this version"},
 		{"cut short", file("short.so", data[:len(data)/2]), "is cut short: copy it again"},
-		{"another processor", file("foreign.so", foreign), "is for another processor"},
-		{"another library", build(t, "int answer(void) { return 42; }"), "holds no CUDA kernels of Vibrant"},
+		{"another processor", file("foreign.so", foreign), ": install the archive for this one"},
+		{"another library", build(t, "int answer(void) { return 42; }"), "holds no CUDA kernels of Vibrant: name libvibrant_cuda.so"},
 		{"another version", build(t, kernels(`"9.8.7"`, "VB_ABI", "sizeof(vb_backend)")), "is of version 9.8.7, this program of"},
 		{"another ABI", build(t, kernels("VB_VERSION", "VB_ABI + 1", "sizeof(vb_backend)")), "another ABI"},
 		{"another table", build(t, kernels("VB_VERSION", "VB_ABI", "sizeof(vb_backend) - 8")), "another ABI"},

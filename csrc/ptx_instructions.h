@@ -139,8 +139,8 @@ static bool instruction(compiler *c, const char *f) {
         expect(c, ",");
         const value b = registers(c, 2, U32);
         const operand dl = list_of(c, d, 4), al = list_of(c, a, 4), bl = list_of(c, b, 2);
-        emit(c, "mma.sync.aligned.m16n8k16.row.col.f32.%s.%s.f32 {%s}, {%s}, {%s}, {%s}", f + 4, f + 4, dl.text, al.text,
-             bl.text, dl.text);
+        emit(c, "mma.sync.aligned.m16n8k16.row.col.f32.%s.%s.f32 {%s}, {%s}, {%s}, {%s}", f + 4, f + 4, dl.text,
+             al.text, bl.text, dl.text);
     } else if (!strcmp(f, "wmma_load_a") || !strcmp(f, "wmma_load_b")) {
         /* 16 x 16 of halves, rows of so many elements */
         const value r = registers(c, 8, U32);

@@ -101,7 +101,8 @@ kernel ENTRY(TYPE *c_ptr, TYPE *a_ptr, TYPE *b_ptr, u32 m, u32 n, u32 k, u32 bat
     TYPE *from = x; \
     unroll (i : 2) { \
         if (VECTORS) { \
-            copy_async(x##_tile[filled][depth + i * 16][wide_place], from[0], at + i * 16 < k && first + wide < count); \
+            copy_async(x##_tile[filled][depth + i * 16][wide_place], from[0], \
+                       at + i * 16 < k && first + wide < count); \
         } else { \
             unroll (e : 8) x##_tile[filled][depth + i * 16][wide_place + e] = \
                 at + i * 16 < k && first + wide + e < count ? from[e] : 0.0; \

@@ -226,8 +226,8 @@ typedef struct row_plan {
     int64_t staged, wide, turns, tile, stages; /* of rows in shared memory */
 } row_plan;
 
-/* Rows of at most 32 elements a thread stay in registers once they were in shared memory; shuffles alone reduce those of
- * up to a warp. The rows of a block begin at a whole vector where it has as many rows as a vector has elements. */
+/* Plans for rows in shared memory; false where a block has no room for them. Rows of at most 32 elements a thread move
+ * on to registers, and rows of a warp or less are reduced by shuffles alone. */
 static bool stage(row_plan *p, int64_t cols, int64_t size, int64_t shared_bytes) {
     enum { ELEMENTS = 16, MOST_ELEMENTS = 32, MOST_STAGES = 8, STEP = 8192, PART_BYTES = 128, HALF_BYTES = 112 << 10 };
     row_plan s = {.lanes = 1, .staged = 1, .wide = 16 / size, .each = 1, .turns = 1};
@@ -424,8 +424,10 @@ static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, voi
     const row_plan p = plan_of(type, rows, cols, (uintptr_t)sums | (uintptr_t)out | (uintptr_t)a | (uintptr_t)b |
         (uintptr_t)weight | (uintptr_t)bias, sum ? 2 : 1, vb_jit_of(stream));
     const vb_jit_filling f = {.source = norm, .type = vb_jit_type(type),
-        .constants = {PLAN(p), {"MEAN", mean}, {"SUM", sum}, {"ROUNDED", type != VB_F32}, {"QUADS", p.each < 4 ? 1 : p.each / 4}},
-        .texts = {TEXTS(p), {"INPUT", sum ? "sums" : "a_ptr"}, {"LEAST", "0.0"}, {"FIRST", read_first}, {"SCALE", scale_row},
+        .constants = {PLAN(p), {"MEAN", mean}, {"SUM", sum}, {"ROUNDED", type != VB_F32},
+                      {"QUADS", p.each < 4 ? 1 : p.each / 4}},
+        .texts = {TEXTS(p), {"INPUT", sum ? "sums" : "a_ptr"}, {"LEAST", "0.0"}, {"FIRST", read_first},
+                  {"SCALE", scale_row},
                   {"PARAMETER_OF_WEIGHT", p.staged ? weight_of_tile : parameter_of_weight},
                   {"PARAMETER_OF_BIAS", p.staged ? bias_of_tile : parameter_of_bias}}};
     return vb_jit_launch(stream, name, &f, BLOCKS(p, rows), 1, 1, (int)p.threads,

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measure the kernels in PTX that memory bounds beside a copy of as many bytes, and products beside PyTorch's, on one NVIDIA GPU.
+"""Measure the kernels in PTX that memory bounds beside a copy of as many bytes, and products beside PyTorch's, on a GPU.
 
     bench_ptx.py [--draws 60] [--seed 7] [--only TEXT ...] [--library FILE] [--save docs/benchmarks]
 
-Softmax, norms, GELU and SiLU at fixed shapes, then at --draws random ones: rows of 1 to 64 Ki columns, log-uniform, 16 to 64 Mi
-elements; products of matrices of 16 bits at fixed shapes. Calls the vb_* functions of a library with VIBRANT_CUDA=ptx. Both sides are graphs whose arrays rotate over more than the
-L2 holds, replayed in turn; figures are medians. Prints a row a case, the percent of a copy's speed and whether values agree
-with float64, and replaces the measured cases in ptx.jsonl below --save. Exit status 1 where a value is wrong, or a case but a product
-is below 85 percent of a copy. Needs PyTorch with CUDA.
+Softmax, norms, GELU and SiLU at fixed shapes, then at --draws random ones: rows of 1 to 64 Ki columns, log-uniform, 16 to
+64 Mi elements; products of 16-bit matrices at fixed shapes. Calls the vb_* functions of a library with VIBRANT_CUDA=ptx. Both
+sides are graphs whose arrays rotate over more than the L2 holds, replayed in turn; figures are medians. Prints a row a case,
+the percent of the other's speed and whether values agree with float64, and replaces the measured cases in ptx.jsonl below
+--save. Exit status 1 where a value is wrong, or where a case but a product is below 85 percent of a copy. Needs PyTorch.
 """
 import argparse
 import ctypes

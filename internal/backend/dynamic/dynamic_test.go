@@ -165,14 +165,14 @@ func TestLibrariesThatAreNotTaken(t *testing.T) {
 	foreign := bytes.Clone(data)
 	foreign[18] ^= 1 // e_machine
 	for _, c := range []struct{ name, library, want string }{
-		{"absent", filepath.Join(t.TempDir(), "none.so"), "no such file (VIBRANT_LIBRARY names it)"},
-		{"folder", t.TempDir(), "is no regular file"},
-		{"a name without a folder", "dynamic_test.go", "is no shared library of 64 bits"},
-		{"empty", file("empty.so", nil), "is no shared library of 64 bits"},
-		{"text", file("text.so", []byte(strings.Repeat("no library\n", 10))), "is no shared library of 64 bits"},
+		{"absent", filepath.Join(t.TempDir(), "none.so"), "no such file (VIBRANT_LIBRARY names it): correct the path or unset it"},
+		{"folder", t.TempDir(), "is no regular file: name the library itself"},
+		{"a name without a folder", "dynamic_test.go", "is no shared library of 64 bits: install that of this version"},
+		{"empty", file("empty.so", nil), "is no shared library of 64 bits: install that of this version"},
+		{"text", file("text.so", []byte(strings.Repeat("no library\n", 10))), "is no shared library of 64 bits: install that of this version"},
 		{"cut short", file("short.so", data[:len(data)/2]), "is cut short: copy it again"},
-		{"another processor", file("foreign.so", foreign), "is for another processor"},
-		{"another library", whole, "is no library of Vibrant"},
+		{"another processor", file("foreign.so", foreign), ": install the archive for this one"},
+		{"another library", whole, "is no library of Vibrant: name libvibrant.so or libvibrant_cuda.so"},
 		{"another version", compile(t, `const char *vb_version(void) { return "9.8.7"; }`), "is of version 9.8.7, this program of"},
 		{"another ABI", compile(t, `#include "vibrant.h"
 			const char *vb_version(void) { return VB_VERSION; } int64_t vb_call_abi(void) { return 1; }`), "has another ABI"},

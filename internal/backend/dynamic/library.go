@@ -133,7 +133,7 @@ func find() *library {
 	l := &library{}
 	if named := os.Getenv("VIBRANT_LIBRARY"); named != "" {
 		if _, err := os.Stat(named); err != nil {
-			l.refuse(named, "no such file (VIBRANT_LIBRARY names it)")
+			l.refuse(named, "no such file (VIBRANT_LIBRARY names it): correct the path or unset it")
 		} else {
 			if !strings.Contains(named, "/") {
 				named = "./" + named // a file too, and not what the loader finds
@@ -179,11 +179,11 @@ func (l *library) refuse(path, reason string) {
 // damaged says why the file is no library that the loader may map, or "". The loader itself dies of a file that was cut short.
 func damaged(path string) string {
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
-		return "is no regular file" // opening a pipe would wait
+		return "is no regular file: name the library itself" // opening a pipe would wait
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return "cannot be read"
+		return "cannot be read: let this user read it"
 	}
 	defer file.Close()
 	var header elf.Header64
@@ -191,7 +191,7 @@ func damaged(path string) string {
 	raw := unsafe.Slice((*byte)(unsafe.Pointer(&header)), unsafe.Sizeof(header))
 	if _, e := file.ReadAt(raw, 0); err != nil || e != nil || string(header.Ident[:4]) != elf.ELFMAG ||
 		elf.Class(header.Ident[elf.EI_CLASS]) != elf.ELFCLASS64 || elf.Type(header.Type) != elf.ET_DYN {
-		return "is no shared library of 64 bits"
+		return "is no shared library of 64 bits: install that of this version"
 	}
 	machine, name := elf.EM_X86_64, "x86-64"
 	if runtime.GOARCH == "arm64" {
@@ -236,7 +236,7 @@ func (l *library) take(path string) bool {
 func (l *library) look(handle uintptr) string {
 	has, err := dl.Dlsym(handle, "vb_version")
 	if err != nil {
-		return "is no library of Vibrant"
+		return "is no library of Vibrant: name libvibrant.so or libvibrant_cuda.so"
 	}
 	if v, _, _ := dl.SyscallN(has); text(v) != version {
 		return fmt.Sprintf("is of version %.40s, this program of %s: install both of one version", text(v), version)
