@@ -15,7 +15,8 @@ const eps = float32(1e-6)
 var rowCases = []Case{
 	{Label: "no_rows", Dims: []int{0, 5}}, {Label: "one", Dims: []int{1, 1}}, {Label: "odd_columns", Dims: []int{3, 127}},
 	{Label: "even_columns", Dims: []int{2, 128}}, {Label: "odd_columns", Dims: []int{5, 255}},
-	{Label: "one_column", Dims: []int{255, 1}}, {Label: "odd_long", Dims: []int{2, 20481}},
+	{Label: "one_column", Dims: []int{255, 1}}, {Label: "odd_few", Dims: []int{301, 5}}, {Label: "odd_hidden", Dims: []int{3, 2285}},
+	{Label: "odd_wide", Dims: []int{5, 7001}}, {Label: "odd_long", Dims: []int{2, 20481}},
 	{Label: "odd_longer", Dims: []int{1, 36867}}, {Label: "longer", Dims: []int{2, 16392}},
 	{Label: "qwen2.5-0.5b_hidden", Dims: []int{3, 896}}, {Label: "qwen2.5-3b_hidden", Dims: []int{1, 2048}, Bench: true},
 	{Label: "7b_hidden", Dims: []int{1, 4096}, Bench: true}, {Label: "vocabulary", Dims: []int{1, 151936}, Bench: true},
