@@ -33,7 +33,7 @@
         least = b[8 + s] >> 4 | b[4 + s] >> 6 << 4; \
     })
 
-enum { VB_JIT_CONSTANTS = 26, VB_JIT_TEXTS = 20, VB_JIT_BUCKETS = 64, VB_JIT_SCALED_ROWS = 16384 };
+enum { VB_JIT_CONSTANTS = 26, VB_JIT_TEXTS = 24, VB_JIT_BUCKETS = 64, VB_JIT_SCALED_ROWS = 16384 };
 
 /* The fillings of a text's gaps. Unused fields are 0. */
 typedef struct vb_jit_filling {

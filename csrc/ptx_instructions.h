@@ -173,14 +173,17 @@ static bool instruction(compiler *c, const char *f) {
         const address a = memory(c);
         emit(c, "ldmatrix.sync.aligned.m8n8.x4.%sshared.b16 {%s}, [%s]", strlen(f) > 13 ? "trans." : "", LIST(r, 4),
              a.text);
-    } else if (!strcmp(f, "copy_async")) { /* 16 bytes from global to shared memory, zeros where the condition fails */
+    } else if (!strcmp(f, "copy_async")) {
+        /* 16 bytes from global to shared memory; the third is how many are read, or whether they are; zeros follow */
         const address to = memory(c);
         expect(c, ",");
         const address from = memory(c);
         expect(c, ",");
         const value valid = expression(c);
         value bytes = integer(16);
-        if (valid.form != CONSTANT) {
+        if (valid.kind == U32 && valid.form != CONSTANT) {
+            bytes = valid;
+        } else if (valid.form != CONSTANT) {
             bytes = fresh(c, U32);
             emit(c, "selp.u32 %s, 16, 0, %s", OP(bytes), OP(valid));
         }

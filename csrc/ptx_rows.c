@@ -80,68 +80,87 @@ static const char mask_row[] = VB_PTX_SOURCE(
 #define EACH_PART(type) "for (" type " first = 0; first < end; first += ROUNDS * LANES * EACH)"
 /* ---- rows in shared memory --------------------------------------------------------------------------------------- */
 
-/* A block copies its rows by vectors of WIDE elements into `tile`, from `shift` on, where they are no whole vectors, or
- * are read more than once. Threads have elements from `mine` on, LANES apart, in TURNS rows one after another. */
+/* A block brings its rows into `tile` by vectors of WIDE elements, from `shift` on: rows that are no whole vectors, or
+ * are read more than once. It has DEPTH parts of `held` rows, of which the next comes while one is computed. FINISH ends
+ * the loop over parts. Threads have elements from `mine` on, LANES apart, in TURNS rows one after another. */
+#define BRING(part) VB_PTX_SOURCE({ \
+    u64 first = place + part * held; \
+    u64 origin = first * cols; \
+    u32 shift = u32(origin) % WIDE; \
+    u32 filled = u32(min(rows - first, held)) * end + shift, buffer = part % BUFFERS; \
+    TYPE *from = INPUT; \
+    from += origin - shift; \
+    for (u32 at = thread.x * WIDE; at < filled; at += THREADS * WIDE) { \
+        if (ASYNC) { \
+            copy_async(tile[buffer][0][at], from[at], min(filled - at, WIDE) * (16 / WIDE)); \
+        } else { \
+            if (at >= shift && at + WIDE <= filled) { \
+                u32 words[4]; \
+                load(words, from[at]); \
+                store(tile[buffer][0][at], words); \
+            } else { \
+                unroll (e : WIDE) if (at + e >= shift && at + e < filled) tile[buffer][0][at + e] = from[at + e]; \
+            } \
+        } \
+    } \
+    if (ASYNC) copy_async_commit(); \
+})
 static const char stage_rows[] = VB_PTX_SOURCE(
     start_next();
     wait_for_previous();
     shared f32 part[32];
-    shared TYPE tile[TILE][LANES];
+    shared TYPE tile[BUFFERS][TILE][LANES];
     const groups = THREADS / LANES;
+    const held = groups * TURNS;
     u32 lane = thread.x % LANES, group = thread.x / LANES, end = u32(cols);
-    u64 place = u64(block.x) * (groups * TURNS);
-    u64 origin = place * cols;
-    u32 shift = u32(origin) % WIDE;
-    u32 filled = u32(min(rows - place, groups * TURNS)) * end + shift;
-    origin -= shift;
-    u32 tail = filled - filled % WIDE + thread.x;
-    TYPE *from = INPUT;
-    from += origin;
-    for (u32 base = 0; base < filled; base += STAGES * THREADS * WIDE) {
-        u32 words[STAGES][4];
-        unroll (s : STAGES) {
-            u32 at = base + (s * THREADS + thread.x) * WIDE;
-            if (at >= shift && at + WIDE <= filled) load(words[s], from[at]);
+    u64 place = u64(block.x) * (held * DEPTH);
+    u32 parts = u32(min((rows - place + (held - 1)) / held, DEPTH));
+    if (BUFFERS == 2) BRING_FIRST
+    for (u32 number = 0; number < parts; number += 1) {
+        barrier();
+        if (BUFFERS == 2) {
+            u32 following = number + 1;
+            if (following < parts) BRING_NEXT
+            else if (ASYNC) copy_async_commit();
+            if (ASYNC) copy_async_wait(1);
+        } else {
+            BRING_THIS
+            if (ASYNC) copy_async_wait(0);
         }
-        unroll (s : STAGES) {
-            u32 at = base + (s * THREADS + thread.x) * WIDE;
-            if (at >= shift && at + WIDE <= filled) store(tile[0][at], words[s]);
-        }
-    }
-    if (thread.x < WIDE) {
-        if (shift > 0 && thread.x >= shift && thread.x < filled) tile[0][thread.x] = from[thread.x];
-        if (tail >= shift && tail < filled) tile[0][tail] = from[tail];
-    }
-    barrier();
+        barrier();
+        u64 first = place + number * held;
+        u64 origin = first * cols;
+        u32 shift = u32(origin) % WIDE;
+        u32 filled = u32(min(rows - first, held)) * end + shift, buffer = number % BUFFERS;
 );
 static const char unstage_rows[] = VB_PTX_SOURCE(
-    barrier();
-    TYPE *back = output;
-    back += origin;
-    for (u32 at = thread.x * WIDE; at < filled; at += THREADS * WIDE) {
-        u32 words[4];
-        if (at >= shift && at + WIDE <= filled) {
-            load(words, tile[0][at]);
-            store(back[at], words);
+        barrier();
+        TYPE *back = output;
+        back += origin - shift;
+        for (u32 at = thread.x * WIDE; at < filled; at += THREADS * WIDE) {
+            if (at >= shift && at + WIDE <= filled) {
+                u32 words[4];
+                load(words, tile[buffer][0][at]);
+                store(back[at], words);
+            } else {
+                unroll (e : WIDE) if (at + e >= shift && at + e < filled) back[at + e] = tile[buffer][0][at + e];
+            }
         }
     }
-    if (thread.x < WIDE) {
-        if (shift > 0 && thread.x >= shift && thread.x < filled) back[thread.x] = tile[0][thread.x];
-        if (tail >= shift && tail < filled) back[tail] = tile[0][tail];
-    }
 );
+static const char bring_first[] = BRING(0), bring_next[] = BRING(following), bring_this[] = BRING(number);
 /* The element number i of a thread is there where it is not the last of those in registers. */
 #define IF_THERE "if (IN_REGISTERS && i + 1 < ROUNDS || lane + ORIGIN + i * LANES < end)"
 static const char read_tile[] = VB_PTX_SOURCE(
-    u32 mine = shift + (turn * groups + group) * end + lane + ORIGIN;
+    u32 mine = buffer * (TILE * LANES) + shift + (turn * groups + group) * end + lane + ORIGIN;
     unroll (i : ROUNDS) {
         x[i][0] = LEAST;
-        IF_THERE x[i][0] = tile[i][mine];
+        IF_THERE x[i][0] = tile[0][i][mine];
     }
 );
 static const char write_tile[] = VB_PTX_SOURCE(
-    u32 mine = shift + (turn * groups + group) * end + lane + ORIGIN;
-    unroll (i : ROUNDS) IF_THERE tile[i][mine] = x[i][0];
+    u32 mine = buffer * (TILE * LANES) + shift + (turn * groups + group) * end + lane + ORIGIN;
+    unroll (i : ROUNDS) IF_THERE tile[0][i][mine] = x[i][0];
 );
 static const char mask_tile[] = VB_PTX_SOURCE(
     unroll (i : ROUNDS) {
@@ -223,28 +242,34 @@ kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols) threads(THREADS) {
  * than two rounds such a kernel has 80 registers in place of 58, and fewer blocks at a time. */
 typedef struct row_plan {
     int64_t lanes, threads, steps, rounds, each, registers, vectors, full;
-    int64_t staged, wide, turns, tile, stages; /* of rows in shared memory */
+    int64_t staged, async, wide, turns, tile, depth, buffers; /* of rows in shared memory */
 } row_plan;
 
-/* Plans for rows in shared memory; false where a block has no room for them. Rows of at most 32 elements a thread move
- * on to registers, and rows of a warp or less are reduced by shuffles alone. */
-static bool stage(row_plan *p, int64_t cols, int64_t size, int64_t shared_bytes) {
-    enum { ELEMENTS = 16, MOST_ELEMENTS = 32, MOST_STAGES = 8, STEP = 8192, PART_BYTES = 128, HALF_BYTES = 112 << 10 };
-    row_plan s = {.lanes = 1, .staged = 1, .wide = 16 / size, .each = 1, .turns = 1};
+/* Plans for rows in shared memory; false where a block has no room for them. Rows that 512 threads have registers for
+ * move on to them, and rows of a warp or less are reduced by shuffles alone. */
+static bool stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, const vb_jit_device *device) {
+    enum { ELEMENTS = 16, WARP_ELEMENTS = 32, MOST_ELEMENTS = 56, STEP = 8192, PART_BYTES = 128, DEPTH = 4, FULL_BLOCKS = 16 };
+    row_plan s = {.lanes = 1, .staged = 1, .wide = 16 / size, .each = 1, .turns = 1, .depth = 1, .buffers = 1};
+    s.async = device->target >= 80;
     while (s.lanes < 32 && s.lanes * ELEMENTS < cols) s.lanes *= 2;
-    if (s.lanes * MOST_ELEMENTS < cols) s.lanes = 128;
-    while (s.lanes < 256 && s.lanes * MOST_ELEMENTS < cols) s.lanes *= 2;
+    if (s.lanes * WARP_ELEMENTS < cols) s.lanes = 128;
+    while (s.lanes < MOST_THREADS && s.lanes * WARP_ELEMENTS < cols) s.lanes *= 2;
+    if (s.lanes * WARP_ELEMENTS < cols) s.lanes = WIDEST_THREADS;
     s.registers = s.lanes * MOST_ELEMENTS >= cols;
-    if (!s.registers) s.lanes = cols * size > HALF_BYTES ? 1024 : 512; /* one block a multiprocessor, or two */
+    if (!s.registers) s.lanes = 1024;
     s.threads = s.lanes > 32 ? s.lanes : 256;
-    s.rounds = s.registers ? (cols + s.lanes - 1) / s.lanes : ELEMENTS;
-    if (s.lanes <= 32 && s.rounds < ELEMENTS) s.turns = ELEMENTS / s.rounds;
+    s.rounds = (cols + s.lanes - 1) / s.lanes;
+    if (!s.registers) s.rounds = ELEMENTS / 2;
+    else if (s.lanes <= 32 && s.rounds < ELEMENTS) s.turns = ELEMENTS / s.rounds;
     const int64_t row = s.registers ? s.rounds * s.lanes : (cols + STEP - 1) / STEP * STEP;
-    const int64_t elements = s.threads / s.lanes * s.turns * row;
-    s.tile = (elements + 2 * s.wide + s.lanes - 1) / s.lanes;
-    if (s.tile * s.lanes * size + PART_BYTES > shared_bytes) return false;
-    s.stages = (elements + s.threads * s.wide - 1) / (s.threads * s.wide);
-    if (s.stages > MOST_STAGES) s.stages = MOST_STAGES;
+    const int64_t held = s.threads / s.lanes * s.turns;
+    s.tile = (held * row + 2 * s.wide + s.lanes - 1) / s.lanes;
+    const int64_t bytes = s.tile * s.lanes * size;
+    if (s.async && 2 * bytes + PART_BYTES <= device->shared_bytes && rows > held * DEPTH * device->multiprocessors) {
+        s.depth = DEPTH;
+        s.buffers = 2;
+    }
+    if (s.buffers * bytes + PART_BYTES > device->shared_bytes) return false;
     *p = s;
     return true;
 }
@@ -256,7 +281,7 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
     enum { MANY_ROWS = 4096, NARROW_THREADS = 256, WIDE_THREADS = 128 };
     const int64_t size = vb_dtype_block_bytes(type);
     const bool aligned = addresses % 16 == 0;
-    row_plan p = {.lanes = 1, .each = 16 / size, .turns = 1};
+    row_plan p = {.lanes = 1, .each = 16 / size, .turns = 1, .depth = 1};
     const int64_t wanted = rows > MANY_ROWS && cols > 32 * p.each ? 2 : 1;
     p.vectors = aligned && cols % p.each == 0;
     while (p.lanes < MOST_THREADS && p.lanes * p.each * wanted < cols) p.lanes *= 2;
@@ -267,21 +292,24 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
     p.registers = p.lanes < WIDEST_THREADS || arrays * p.rounds * p.each <= WIDEST_ELEMENTS;
     if (!p.registers) p.rounds = LOOP_ROUNDS;
     p.full = p.vectors && p.registers && p.rounds <= 2 && cols == p.lanes * p.each * p.rounds;
-    if (arrays == 1 && aligned && (!p.vectors || !p.registers)) stage(&p, cols, size, device->shared_bytes);
+    if (arrays == 1 && aligned && !p.vectors) stage(&p, rows, cols, size, device);
     while (p.steps < 5 && 1 << p.steps < p.lanes) p.steps++;
     return p;
 }
 
 #define PLAN(p) {"LANES", (p).lanes}, {"THREADS", (p).threads}, {"STEPS", (p).steps}, {"ROUNDS", (p).rounds}, \
     {"EACH", (p).each}, {"IN_REGISTERS", (p).registers}, {"VECTORS", (p).vectors}, {"FULL", (p).full}, \
-    {"WIDE", (p).wide}, {"TURNS", (p).turns}, {"TILE", (p).tile}, {"STAGES", (p).stages}
+    {"WIDE", (p).wide}, {"TURNS", (p).turns}, {"TILE", (p).tile}, {"DEPTH", (p).depth}, {"BUFFERS", (p).buffers}, \
+    {"ASYNC", (p).async}
 #define TEXTS(p) {"FIND", (p).staged ? stage_rows : find_row}, {"BEGIN", (p).staged ? "" : begin_row}, \
     {"READ", (p).staged ? read_tile : read_row}, {"WRITE", (p).staged ? write_tile : write_row}, \
     {"FINISH", (p).staged ? unstage_rows : ""}, {"MASK", (p).staged ? mask_tile : mask_row}, {"SUM_UP", sum_up}, \
     {"EACH_TURN", (p).staged ? "unroll (turn : TURNS)" : ""}, \
     {"EACH_PART", (p).staged ? EACH_PART("u32") : EACH_PART("u64")}, {"IF_THERE", IF_THERE}, \
+    {"BRING_FIRST", bring_first}, {"BRING_NEXT", bring_next}, {"BRING_THIS", bring_this}, \
     {"INDEX", (p).registers ? "u32" : "u64"}, {"ORIGIN", (p).registers ? "0" : "first"}
-#define BLOCKS(p, rows) (((rows) * (p).lanes + (p).threads * (p).turns - 1) / ((p).threads * (p).turns))
+#define BLOCKS(p, rows) \
+    (((rows) * (p).lanes + (p).threads * (p).turns * (p).depth - 1) / ((p).threads * (p).turns * (p).depth))
 
 vb_status vb_jit_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols,
     vb_stream *stream) {
