@@ -1,6 +1,6 @@
 /* ptx_rows.c: operations on rows of GPUs whose kernels the driver compiles. LANES threads share a row, a block has
- * THREADS / LANES rows. A row stays in registers while WIDEST_THREADS have room for it. A longer one, or one that is no
- * whole number of vectors, is copied into shared memory; without room there it is read again in each step. */
+ * THREADS / LANES rows. A row stays in registers while WIDEST_THREADS have room for it, else it is read again in each
+ * step. Rows that are no whole number of vectors go through shared memory. */
 #include "ptx_device.h"
 
 enum { MOST_THREADS = 256, MOST_ROUNDS = 8, WIDEST_THREADS = 512, WIDEST_ELEMENTS = 64, LOOP_ROUNDS = 2 };
@@ -80,9 +80,9 @@ static const char mask_row[] = VB_PTX_SOURCE(
 #define EACH_PART(type) "for (" type " first = 0; first < end; first += ROUNDS * LANES * EACH)"
 /* ---- rows in shared memory --------------------------------------------------------------------------------------- */
 
-/* A block brings its rows into `tile` by vectors of WIDE elements, from `shift` on: rows that are no whole vectors, or
- * are read more than once. It has DEPTH parts of `held` rows, of which the next comes while one is computed. FINISH ends
- * the loop over parts. Threads have elements from `mine` on, LANES apart, in TURNS rows one after another. */
+/* A block brings rows that are no whole vectors into `tile`, by vectors of WIDE elements, from `shift` on. It has DEPTH
+ * parts of `held` rows, of which the next comes while one is computed. FINISH ends the loop over parts. A thread has
+ * elements from `mine` on, LANES apart, in TURNS rows one after another. */
 #define BRING(part) VB_PTX_SOURCE({ \
     u64 first = place + part * held; \
     u64 origin = first * cols; \
@@ -248,7 +248,7 @@ typedef struct row_plan {
 /* Plans for rows in shared memory; false where a block has no room for them. Rows that 512 threads have registers for
  * move on to them, and rows of a warp or less are reduced by shuffles alone. */
 static bool stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, const vb_jit_device *device) {
-    enum { ELEMENTS = 16, WARP_ELEMENTS = 32, MOST_ELEMENTS = 56, STEP = 8192, PART_BYTES = 128, DEPTH = 4, FULL_BLOCKS = 16 };
+    enum { ELEMENTS = 16, WARP_ELEMENTS = 32, MOST_ELEMENTS = 56, STEP = 8192, PART_BYTES = 128, DEPTH = 4 };
     row_plan s = {.lanes = 1, .staged = 1, .wide = 16 / size, .each = 1, .turns = 1, .depth = 1, .buffers = 1};
     s.async = device->target >= 80;
     while (s.lanes < 32 && s.lanes * ELEMENTS < cols) s.lanes *= 2;
