@@ -3,7 +3,10 @@
  * step. Rows that are no whole number of vectors go through shared memory. */
 #include "ptx_device.h"
 
-enum { MOST_THREADS = 256, MOST_ROUNDS = 8, WIDEST_THREADS = 512, WIDEST_ELEMENTS = 64, LOOP_ROUNDS = 2 };
+/* Rows of all blocks that are read again should stay in the L2: so LONG_THREADS, of which a multiprocessor has few
+ * blocks. */
+enum { MOST_THREADS = 256, MOST_ROUNDS = 8, WIDEST_THREADS = 512, WIDEST_ELEMENTS = 64, LONG_THREADS = 1024,
+    LOOP_ROUNDS = 2 };
 
 /* The row of a thread; rows behind the last compute the last and write nothing. */
 static const char find_row[] = VB_PTX_SOURCE(
@@ -199,11 +202,16 @@ kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols) threads(THREADS) {
         READ
         unroll (i : ROUNDS) unroll (e : EACH) most = max(most, x[i][e]);
     } else {
+        most = from_bits(0xff7fffff);
         EACH_PART {
             READ
+            f32 before = most;
             unroll (i : ROUNDS) unroll (e : EACH) most = max(most, x[i][e]);
+            sum = sum * exp2_fast((before - most) * log2_e);
+            unroll (i : ROUNDS) unroll (e : EACH) sum += exp2_fast((x[i][e] - most) * log2_e);
         }
     }
+    f32 own = most;
     unroll (i : STEPS) most = max(most, shuffle_xor(most, 1 << i));
     if (LANES > 32) {
         if (lane % 32 == 0) part[thread.x / 32] = most;
@@ -217,10 +225,7 @@ kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols) threads(THREADS) {
             sum += x[i][e];
         }
     } else {
-        EACH_PART {
-            READ
-            unroll (i : ROUNDS) unroll (e : EACH) sum += exp2_fast((x[i][e] - most) * log2_e);
-        }
+        sum = sum * exp2_fast((own - most) * log2_e);
     }
     SUM_UP
     f32 scale = rcp_fast(sum);
@@ -256,7 +261,7 @@ static bool stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, const v
     while (s.lanes < MOST_THREADS && s.lanes * WARP_ELEMENTS < cols) s.lanes *= 2;
     if (s.lanes * WARP_ELEMENTS < cols) s.lanes = WIDEST_THREADS;
     s.registers = s.lanes * MOST_ELEMENTS >= cols;
-    if (!s.registers) s.lanes = 1024;
+    if (!s.registers) s.lanes = LONG_THREADS;
     s.threads = s.lanes > 32 ? s.lanes : 256;
     s.rounds = (cols + s.lanes - 1) / s.lanes;
     if (!s.registers) s.rounds = ELEMENTS / 2;
@@ -290,7 +295,10 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
     p.threads = p.lanes > least ? p.lanes : least;
     p.rounds = (cols + p.lanes * p.each - 1) / (p.lanes * p.each);
     p.registers = p.lanes < WIDEST_THREADS || arrays * p.rounds * p.each <= WIDEST_ELEMENTS;
-    if (!p.registers) p.rounds = LOOP_ROUNDS;
+    if (!p.registers) {
+        p.rounds = LOOP_ROUNDS;
+        p.lanes = p.threads = LONG_THREADS;
+    }
     p.full = p.vectors && p.registers && p.rounds <= 2 && cols == p.lanes * p.each * p.rounds;
     if (arrays == 1 && aligned && !p.vectors) stage(&p, rows, cols, size, device);
     while (p.steps < 5 && 1 << p.steps < p.lanes) p.steps++;
