@@ -362,33 +362,24 @@ kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f3
         READ
     }
     f32 mean = 0, sum = 0;
-    if (MEAN) {
-        if (IN_REGISTERS) {
-            unroll (i : ROUNDS) unroll (e : EACH) sum += x[i][e];
-        } else {
-            EACH_PART {
-                READ
-                unroll (i : ROUNDS) unroll (e : EACH) sum += x[i][e];
-            }
-        }
-        SUM_UP
-        mean = sum * share;
-        sum = 0;
-    }
     if (IN_REGISTERS) {
         if (MEAN) {
+            unroll (i : ROUNDS) unroll (e : EACH) sum += x[i][e];
+            SUM_UP
+            mean = sum * share;
+            sum = 0;
             unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] - mean;
             MASK
         }
         unroll (i : ROUNDS) unroll (e : EACH) sum = fma(x[i][e], x[i][e], sum);
     } else {
-        EACH_PART {
-            READ
-            if (MEAN) {
-                unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] - mean;
-                MASK
+        if (MEAN) {
+            MOMENTS
+        } else {
+            EACH_PART {
+                READ
+                unroll (i : ROUNDS) unroll (e : EACH) sum = fma(x[i][e], x[i][e], sum);
             }
-            unroll (i : ROUNDS) unroll (e : EACH) sum = fma(x[i][e], x[i][e], sum);
         }
     }
     SUM_UP
@@ -407,6 +398,30 @@ kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f3
     }
     FINISH
 });
+/* The mean, and in `sum` the squares of distances from it, of a row that is read once. A thread takes its elements less
+ * its first one, so that what it subtracts of the squares is small (Chan et al. 1979, "Updating formulae"). */
+static const char moments[] = VB_PTX_SOURCE(
+    const each = VECTORS ? EACH : 1;
+    f32 base = 0, squares = 0;
+    EACH_PART {
+        READ
+        if (first == 0) base = x[0][0];
+        unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] - base;
+        MASK
+        unroll (i : ROUNDS) unroll (e : EACH) {
+            sum += x[i][e];
+            squares = fma(x[i][e], x[i][e], squares);
+        }
+    }
+    f32 count = f32(((u64(end) / each - 1 - lane) / LANES + 1) * each);
+    f32 average = sum * rcp(count);
+    squares = squares - sum * average;
+    sum = fma(base, count, sum);
+    SUM_UP
+    mean = sum * share;
+    f32 distance = base - mean + average;
+    sum = fma(distance * distance, count, squares);
+);
 /* x times the inverse and the weight, plus the bias. */
 static const char scale_row[] = VB_PTX_SOURCE(
     unroll (i : ROUNDS) {
@@ -463,7 +478,7 @@ static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, voi
         .constants = {PLAN(p), {"MEAN", mean}, {"SUM", sum}, {"ROUNDED", type != VB_F32},
                       {"QUADS", p.each < 4 ? 1 : p.each / 4}},
         .texts = {TEXTS(p), {"INPUT", sum ? "sums" : "a_ptr"}, {"LEAST", "0.0"}, {"FIRST", read_first},
-                  {"SCALE", scale_row},
+                  {"SCALE", scale_row}, {"MOMENTS", moments},
                   {"PARAMETER_OF_WEIGHT", p.staged ? weight_of_tile : parameter_of_weight},
                   {"PARAMETER_OF_BIAS", p.staged ? bias_of_tile : parameter_of_bias}}};
     return vb_jit_launch(stream, name, &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
