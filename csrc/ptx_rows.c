@@ -83,9 +83,9 @@ static const char mask_row[] = VB_PTX_SOURCE(
 #define EACH_PART(type) "for (" type " first = 0; first < end; first += ROUNDS * LANES * EACH)"
 /* ---- rows in shared memory --------------------------------------------------------------------------------------- */
 
-/* A block brings rows that are no whole vectors into `tile`, by vectors of WIDE elements, from `shift` on. It has DEPTH
- * parts of `held` rows, of which the next comes while one is computed. FINISH ends the loop over parts. A thread has
- * elements from `mine` on, LANES apart, in TURNS rows one after another. */
+/* A block brings rows that are no whole vectors into `tile`, by vectors of WIDE elements, from `shift` on. It has
+ * `depth` parts of `held` rows, of which the next comes while one is computed. FINISH ends the loop over parts. A thread
+ * has elements from `mine` on, LANES apart, in TURNS rows one after another. */
 #define BRING(part) VB_PTX_SOURCE({ \
     u64 first = place + part * held; \
     u64 origin = first * cols; \
@@ -116,8 +116,8 @@ static const char stage_rows[] = VB_PTX_SOURCE(
     const groups = THREADS / LANES;
     const held = groups * TURNS;
     u32 lane = thread.x % LANES, group = thread.x / LANES, end = u32(cols);
-    u64 place = u64(block.x) * (held * DEPTH);
-    u32 parts = u32(min((rows - place + (held - 1)) / held, DEPTH));
+    u64 place = u64(block.x) * (held * depth);
+    u32 parts = u32(min((rows - place + (held - 1)) / held, u64(depth)));
     if (BUFFERS == 2) BRING_FIRST
     for (u32 number = 0; number < parts; number += 1) {
         barrier();
@@ -130,11 +130,15 @@ static const char stage_rows[] = VB_PTX_SOURCE(
             BRING_THIS
             if (ASYNC) copy_async_wait(0);
         }
+        u64 origin = (place + number * held) * cols;
+        u32 shift = u32(origin) % WIDE, buffer = number % BUFFERS;
+        u32 filled = u32(min(rows - place - number * held, held)) * end + shift;
+        if (IN_REGISTERS == 0) {
+            u32 whole = (end + (ROUNDS * LANES - 1)) / (ROUNDS * LANES) * (ROUNDS * LANES);
+            barrier();
+            for (u32 at = end + lane; at < whole; at += LANES) tile[buffer][0][shift + at] = LEAST;
+        }
         barrier();
-        u64 first = place + number * held;
-        u64 origin = first * cols;
-        u32 shift = u32(origin) % WIDE;
-        u32 filled = u32(min(rows - first, held)) * end + shift, buffer = number % BUFFERS;
 );
 static const char unstage_rows[] = VB_PTX_SOURCE(
         barrier();
@@ -152,18 +156,20 @@ static const char unstage_rows[] = VB_PTX_SOURCE(
     }
 );
 static const char bring_first[] = BRING(0), bring_next[] = BRING(following), bring_this[] = BRING(number);
-/* The element number i of a thread is there where it is not the last of those in registers. */
+/* The element number i of a thread is there where it is not the last of those in registers. Behind a row that is not
+ * in registers, shared memory is filled up. */
 #define IF_THERE "if (IN_REGISTERS && i + 1 < ROUNDS || lane + ORIGIN + i * LANES < end)"
+#define IF_FILLED "if (IN_REGISTERS == 0 || i + 1 < ROUNDS || lane + i * LANES < end)"
 static const char read_tile[] = VB_PTX_SOURCE(
     u32 mine = buffer * (TILE * LANES) + shift + (turn * groups + group) * end + lane + ORIGIN;
     unroll (i : ROUNDS) {
         x[i][0] = LEAST;
-        IF_THERE x[i][0] = tile[0][i][mine];
+        IF_FILLED x[i][0] = tile[0][i][mine];
     }
 );
 static const char write_tile[] = VB_PTX_SOURCE(
     u32 mine = buffer * (TILE * LANES) + shift + (turn * groups + group) * end + lane + ORIGIN;
-    unroll (i : ROUNDS) IF_THERE tile[0][i][mine] = x[i][0];
+    unroll (i : ROUNDS) IF_FILLED tile[0][i][mine] = x[i][0];
 );
 static const char mask_tile[] = VB_PTX_SOURCE(
     unroll (i : ROUNDS) {
@@ -191,7 +197,7 @@ static const char sum_up[] = VB_PTX_SOURCE(
 );
 
 static const char softmax[] = VB_PTX_SOURCE(
-kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols) threads(THREADS) {
+kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols, u32 depth) threads(THREADS) {
     FIND
     const log2_e = 1.4426950408889634;
     EACH_TURN {
@@ -253,7 +259,7 @@ typedef struct row_plan {
 /* Plans for rows in shared memory; false where a block has no room for them. Rows that 512 threads have registers for
  * move on to them, and rows of a warp or less are reduced by shuffles alone. */
 static bool stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, const vb_jit_device *device) {
-    enum { ELEMENTS = 16, WARP_ELEMENTS = 32, MOST_ELEMENTS = 56, STEP = 8192, PART_BYTES = 128, DEPTH = 4 };
+    enum { ELEMENTS = 16, WARP_ELEMENTS = 32, MOST_ELEMENTS = 56, PART_BYTES = 128, DEPTH = 4 };
     row_plan s = {.lanes = 1, .staged = 1, .wide = 16 / size, .each = 1, .turns = 1, .depth = 1, .buffers = 1};
     s.async = device->target >= 80;
     while (s.lanes < 32 && s.lanes * ELEMENTS < cols) s.lanes *= 2;
@@ -266,12 +272,14 @@ static bool stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, const v
     s.rounds = (cols + s.lanes - 1) / s.lanes;
     if (!s.registers) s.rounds = ELEMENTS / 2;
     else if (s.lanes <= 32 && s.rounds < ELEMENTS) s.turns = ELEMENTS / s.rounds;
-    const int64_t row = s.registers ? s.rounds * s.lanes : (cols + STEP - 1) / STEP * STEP;
-    const int64_t held = s.threads / s.lanes * s.turns;
+    const int64_t step = s.rounds * s.lanes, row = (cols + step - 1) / step * step;
+    const int64_t held = s.threads / s.lanes * s.turns, processors = device->multiprocessors;
     s.tile = (held * row + 2 * s.wide + s.lanes - 1) / s.lanes;
     const int64_t bytes = s.tile * s.lanes * size;
-    if (s.async && 2 * bytes + PART_BYTES <= device->shared_bytes && rows > held * DEPTH * device->multiprocessors) {
-        s.depth = DEPTH;
+    if (s.async && 2 * bytes + PART_BYTES <= device->shared_bytes && rows > 2 * held * processors) {
+        /* Of wide rows a multiprocessor has a block or two at a time: each has as many parts as all others. */
+        const int64_t blocks = s.registers && s.rounds <= WARP_ELEMENTS ? 2 * processors : processors;
+        s.depth = s.lanes < WIDEST_THREADS ? DEPTH : (rows + blocks - 1) / blocks;
         s.buffers = 2;
     }
     if (s.buffers * bytes + PART_BYTES > device->shared_bytes) return false;
@@ -307,13 +315,12 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
 
 #define PLAN(p) {"LANES", (p).lanes}, {"THREADS", (p).threads}, {"STEPS", (p).steps}, {"ROUNDS", (p).rounds}, \
     {"EACH", (p).each}, {"IN_REGISTERS", (p).registers}, {"VECTORS", (p).vectors}, {"FULL", (p).full}, \
-    {"WIDE", (p).wide}, {"TURNS", (p).turns}, {"TILE", (p).tile}, {"DEPTH", (p).depth}, {"BUFFERS", (p).buffers}, \
-    {"ASYNC", (p).async}
+    {"WIDE", (p).wide}, {"TURNS", (p).turns}, {"TILE", (p).tile}, {"BUFFERS", (p).buffers}, {"ASYNC", (p).async}
 #define TEXTS(p) {"FIND", (p).staged ? stage_rows : find_row}, {"BEGIN", (p).staged ? "" : begin_row}, \
     {"READ", (p).staged ? read_tile : read_row}, {"WRITE", (p).staged ? write_tile : write_row}, \
     {"FINISH", (p).staged ? unstage_rows : ""}, {"MASK", (p).staged ? mask_tile : mask_row}, {"SUM_UP", sum_up}, \
     {"EACH_TURN", (p).staged ? "unroll (turn : TURNS)" : ""}, \
-    {"EACH_PART", (p).staged ? EACH_PART("u32") : EACH_PART("u64")}, {"IF_THERE", IF_THERE}, \
+    {"EACH_PART", (p).staged ? EACH_PART("u32") : EACH_PART("u64")}, {"IF_THERE", IF_THERE}, {"IF_FILLED", IF_FILLED}, \
     {"BRING_FIRST", bring_first}, {"BRING_NEXT", bring_next}, {"BRING_THIS", bring_this}, \
     {"INDEX", (p).registers ? "u32" : "u64"}, {"ORIGIN", (p).registers ? "0" : "first"}
 #define BLOCKS(p, rows) \
@@ -322,16 +329,17 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
 vb_status vb_jit_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols,
     vb_stream *stream) {
     const row_plan p = plan_of(type, rows, cols, (uintptr_t)out | (uintptr_t)in, 1, vb_jit_of(stream));
+    uint32_t depth = (uint32_t)p.depth;
     const vb_jit_filling f = {.source = softmax, .type = vb_jit_type(type), .constants = {PLAN(p)},
         .texts = {TEXTS(p), {"INPUT", "input"}, {"LEAST", "from_bits(0xff800000)"}}};
     return vb_jit_launch(stream, "ptx_softmax", &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
-                         VB_JIT_PARAMETERS(&out, &in, &rows, &cols));
+                         VB_JIT_PARAMETERS(&out, &in, &rows, &cols, &depth));
 }
 
 /* MEAN: the layer norm, whose variance is summed after the mean is known. SUM: the row is a + b, stored first. */
 static const char norm[] = VB_PTX_SOURCE(
 kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f32 *bias, u64 rows, u64 cols, f32 eps,
-    f32 share, u32 weights, u32 biases) threads(THREADS) {
+    f32 share, u32 weights, u32 biases, u32 depth) threads(THREADS) {
     FIND
     EACH_TURN {
     f32 x[ROUNDS][EACH];
@@ -470,10 +478,11 @@ static const char parameter_of_weight[] = PARAMETER(weight), parameter_of_bias[]
 static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, void *out, const void *a,
     const void *b, const float *weight, const float *bias, vb_dtype type, int64_t rows, int64_t cols, float eps,
     vb_stream *stream) {
-    uint32_t weights = weight != NULL, biases = bias != NULL;
+    uint32_t weights = weight != NULL, biases = bias != NULL, depth;
     float share = 1.0f / (float)cols;
     const row_plan p = plan_of(type, rows, cols, (uintptr_t)sums | (uintptr_t)out | (uintptr_t)a | (uintptr_t)b |
         (uintptr_t)weight | (uintptr_t)bias, sum ? 2 : 1, vb_jit_of(stream));
+    depth = (uint32_t)p.depth;
     const vb_jit_filling f = {.source = norm, .type = vb_jit_type(type),
         .constants = {PLAN(p), {"MEAN", mean}, {"SUM", sum}, {"ROUNDED", type != VB_F32},
                       {"QUADS", p.each < 4 ? 1 : p.each / 4}},
@@ -483,7 +492,7 @@ static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, voi
                   {"PARAMETER_OF_BIAS", p.staged ? bias_of_tile : parameter_of_bias}}};
     return vb_jit_launch(stream, name, &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
                          VB_JIT_PARAMETERS(&sums, &out, &a, &b, &weight, &bias, &rows, &cols, &eps, &share, &weights,
-                                           &biases));
+                                           &biases, &depth));
 }
 
 vb_status vb_jit_rms_norm_batched(void *out, const void *in, const float *weight, vb_dtype type, int64_t rows,
