@@ -21,6 +21,7 @@ type pointers [27]kernel.Ptr
 // Operands may be nil. It is where operands meet: what is on another stream is ordered, what is on another device or not
 // aligned is copied, and what the device has no kernel for runs on the CPU, unless strict.
 func exec(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, pointers) error, operands ...*Tensor) {
+	checkRepeats(op, operands[:outputs])
 	again := func(s *gpu.Stream, there []*Tensor) { exec(op, s, outputs, f, there...) }
 	for _, t := range operands {
 		if t != nil && t.Stream() != s && t.Device() != s.Device() {
@@ -50,6 +51,7 @@ func exec(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, pointers)
 
 // execViews is exec for operations that take strides and any alignment: f gets the operands themselves, or copies in their place.
 func execViews(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, []*Tensor, pointers) error, operands ...*Tensor) {
+	checkRepeats(op, operands[:outputs])
 	again := func(s *gpu.Stream, there []*Tensor) { execViews(op, s, outputs, f, there...) }
 	for _, t := range operands {
 		if t.Stream() != s && t.Device() != s.Device() {
@@ -103,8 +105,17 @@ func (t *Tensor) direct() bool { return t.strides == nil && t.aligned() }
 // torn reports whether t shares some of its memory with an output, but not all of it: an element may be written before it is read.
 func (t *Tensor) torn(outputs []*Tensor) bool {
 	return t != nil && !slices.Contains(outputs, t) && slices.ContainsFunc(outputs, func(out *Tensor) bool {
-		return out != nil && t.overlaps(out) && (t.offset != out.offset || t.Bytes() != out.Bytes())
+		return out != nil && t.overlaps(out) && (t.ptr() != out.ptr() || t.Bytes() != out.Bytes())
 	})
+}
+
+// checkRepeats panics where elements of an output share a place in memory, of which one would stay.
+func checkRepeats(op string, outputs []*Tensor) {
+	for _, t := range outputs {
+		if t != nil && t.repeats() {
+			misuse(op, "into %s of strides %v, whose elements share memory", shapeString(t.shape), t.strides)
+		}
+	}
 }
 
 // checkMove counts the operands on other devices than the op, or panics where they may not be moved.
@@ -129,7 +140,7 @@ func onCopies(op string, s *gpu.Stream, outputs int, run func(*gpu.Stream, []*Te
 			continue
 		}
 		earlier := slices.IndexFunc(operands[:i], func(e *Tensor) bool { // in place: one copy for one piece of memory
-			return e != nil && e.buffer == t.buffer && e.offset == t.offset && e.n == t.n && slices.Equal(e.strides, t.strides)
+			return e != nil && e.Device() == t.Device() && e.ptr() == t.ptr() && e.n == t.n && slices.Equal(e.strides, t.strides)
 		})
 		if earlier >= 0 {
 			there[i] = there[earlier]

@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"math/bits"
 	"runtime"
 	"sync"
 	"unsafe"
@@ -219,11 +220,6 @@ func (a *dlTensor) memory(d *gpu.Device) (m Memory, err error) {
 	if err != nil {
 		return m, err
 	}
-	if data := *(*unsafe.Pointer)(unsafe.Pointer(&a.data)); data != nil {
-		m.Pointer = unsafe.Add(data, a.byteOffset)
-	} else if n > 0 {
-		return m, fmt.Errorf("%s at a nil address: %w", shapeString(m.Shape), gpu.ErrInvalid)
-	}
 	m.Bytes = m.DType.Bytes(n)
 	if m.Strides != nil && n > 0 {
 		if err := checkStrides("dlpack", m); err != nil {
@@ -231,6 +227,16 @@ func (a *dlTensor) memory(d *gpu.Device) (m Memory, err error) {
 		}
 		t := &Tensor{dtype: m.DType, shape: m.Shape, n: n, strides: m.Strides}
 		m.Bytes = t.reach()
+	}
+	first, beyond := bits.Add64(uint64(a.data), a.byteOffset, 0)
+	_, farther := bits.Add64(first, uint64(m.Bytes), 0)
+	switch {
+	case n > 0 && a.data == 0:
+		return m, fmt.Errorf("%s at a nil address: %w", shapeString(m.Shape), gpu.ErrInvalid)
+	case n > 0 && beyond+farther > 0:
+		return m, fmt.Errorf("%d bytes %d behind address %#x: %w", m.Bytes, a.byteOffset, a.data, gpu.ErrInvalid)
+	case n > 0:
+		m.Pointer = unsafe.Add(*(*unsafe.Pointer)(unsafe.Pointer(&a.data)), a.byteOffset)
 	}
 	return m, nil
 }

@@ -3,7 +3,11 @@
 package tensor
 
 import (
+	"bytes"
+	endian "encoding/binary"
 	"errors"
+	"math"
+	"math/big"
 	"runtime"
 	"slices"
 	"strings"
@@ -309,6 +313,140 @@ func TestEnqueueOrdersOperandsAndChecksDevices(t *testing.T) {
 		b.Free()
 		if err := Enqueue("mine", d.Stream(), never, a, b); !errors.Is(err, gpu.ErrClosed) {
 			t.Errorf("a freed operand: %v", err)
+		}
+	})
+}
+
+// forgedArray is memory that a forged description is of, and what the description says.
+type forgedArray struct {
+	dlVersioned
+	extents [128]int64
+	data    [4096]byte
+}
+
+// FuzzDLPack wants an error, or the elements that the description's strides lead to. Where the described memory is not what there is,
+// which nobody can check on a CPU, a tensor must only not reach behind the end of all addresses.
+func FuzzDLPack(f *testing.F) {
+	extents := func(n ...int64) (b []byte) {
+		for _, x := range n {
+			b = endian.LittleEndian.AppendUint64(b, uint64(x))
+		}
+		return b
+	}
+	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(2), uint32(2<<8|32), uint16(1), uint64(0), uint64(0), extents(2, 3, 3, 1))
+	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(2), uint32(2<<8|32), uint16(1), uint64(8), uint64(1), extents(2, 3, 1, 2))
+	f.Add(uint32(1), uint64(0), int32(dlCUDAHost), int32(7), int32(1), uint32(1<<8|8), uint16(1), uint64(3), uint64(2), extents(5))
+	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(2), uint32(2<<8|32), uint16(1), uint64(0), uint64(0), extents(5, 4, 2, 1)) // shares
+	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(2), uint32(2<<8|32), uint16(1), uint64(0), uint64(0), extents(3, 4, 0, 1)) // repeats
+	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(1), uint32(2<<8|32), uint16(1), ^uint64(3), uint64(0), extents(1, 1))
+	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(1), uint32(1<<8|8), uint16(1), ^uint64(0), uint64(3), extents(1, 1))
+	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(3), uint32(2<<8|32), uint16(1), uint64(0), uint64(0), extents(1<<40, 1<<40, 0, 1, 1, 1))
+	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(2), uint32(2<<8|32), uint16(1), uint64(0), uint64(0), extents(1<<32, 1, 1<<32, 1))
+	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(2), uint32(2<<8|32), uint16(1), uint64(0), uint64(0), extents(-1, -1, 1, 1))
+	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(2), uint32(2<<8|32), uint16(1), uint64(0), uint64(0), extents(2, 2, math.MinInt64, math.MaxInt64))
+	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(64), uint32(6<<8|8), uint16(1), uint64(0), uint64(2), extents(slices.Repeat([]int64{1}, 64)...))
+	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(65), uint32(2<<8|32), uint16(1), uint64(0), uint64(0), extents(1))
+	f.Add(uint32(0), uint64(0), int32(dlCPU), int32(0), int32(math.MinInt32), uint32(0), uint16(0), uint64(0), uint64(0), extents())
+	f.Fuzz(func(t *testing.T, major uint32, flags uint64, device, id, dims int32, kind uint32, lanes uint16, offset, how uint64, extents []byte) {
+		var pins runtime.Pinner
+		defer pins.Unpin()
+		a := &forgedArray{dlVersioned: dlVersioned{major: major, flags: flags}}
+		pins.Pin(a)
+		for i := range min(len(a.extents), len(extents)/8) {
+			a.extents[i] = int64(endian.LittleEndian.Uint64(extents[8*i:]))
+		}
+		for i := range a.data {
+			a.data[i] = byte(i * 37)
+		}
+		at := 0
+		if dims > 0 && dims <= 64 {
+			at = int(dims)
+		}
+		a.tensor = dlTensor{data: uintptr(unsafe.Pointer(&a.data)), deviceType: device, deviceID: id, dims: dims, code: uint8(kind >> 8), bits: uint8(kind),
+			lanes: lanes, shape: uintptr(unsafe.Pointer(&a.extents[0])), strides: uintptr(unsafe.Pointer(&a.extents[at])), byteOffset: offset}
+		switch how % 4 {
+		case 1:
+			a.tensor.shape = 0
+		case 2:
+			a.tensor.strides = 0
+		case 3:
+			a.tensor.data = ^uintptr(0) - 15 // the last 16 bytes
+		}
+		x, err := FromDLPack(gpu.CPU().Stream(), unsafe.Pointer(&a.dlVersioned), true)
+		if err != nil {
+			if shape := (*ShapeError)(nil); x != nil || !errors.As(err, &shape) && !errors.Is(err, gpu.ErrInvalid) && !errors.Is(err, gpu.ErrUnsupported) {
+				t.Fatal(x, err)
+			}
+			return
+		}
+		defer x.Free()
+		first, reach := new(big.Int).SetUint64(uint64(a.tensor.data)), big.NewInt(1)
+		first.Add(first, new(big.Int).SetUint64(offset))
+		for d, s := range x.Strides() {
+			if s < 0 || x.Shape()[d] < 0 {
+				t.Fatalf("%v of strides %v", x.Shape(), x.Strides())
+			}
+			reach.Add(reach, new(big.Int).Mul(big.NewInt(int64(x.Shape()[d])-1), big.NewInt(int64(s))))
+		}
+		size := int64(x.DType().BlockBytes())
+		end := new(big.Int).Add(first, reach.Mul(reach, big.NewInt(size)))
+		if x.Len() > 0 && end.BitLen() > 64 {
+			t.Fatalf("%v of strides %v from %d on", x.Shape(), x.Strides(), first)
+		}
+		memory := new(big.Int).SetUint64(uint64(uintptr(unsafe.Pointer(&a.data))))
+		if x.Len() == 0 || x.Len() > 4096 || first.Cmp(memory) < 0 || end.Cmp(memory.Add(memory, big.NewInt(int64(len(a.data))))) > 0 {
+			return // not this memory
+		}
+		var want []byte
+		for n := range x.Len() {
+			place := int64(offset)
+			for d := x.Rank() - 1; d >= 0; d-- {
+				place += size * int64(n%x.Shape()[d]) * int64(x.Strides()[d])
+				n /= x.Shape()[d]
+			}
+			want = append(want, a.data[place:place+size]...)
+		}
+		got := make([]byte, len(want))
+		if err := x.ReadBytes(got); err != nil || !bytes.Equal(got, want) {
+			t.Fatalf("%v of strides %v: % x, want % x, %v", x.Shape(), x.Strides(), got, want, err)
+		}
+		err = Try(func() { CopyInto(x, x.ToContiguous()) })
+		if shape := (*ShapeError)(nil); err != nil && !(errors.As(err, &shape) && x.repeats()) || err == nil && x.repeats() {
+			t.Fatalf("%v of strides %v written: %v", x.Shape(), x.Strides(), err)
+		}
+	})
+}
+
+// TestTensorsOfTheSameForeignMemory has operations see that an operand shares memory with the result, as they see it of views.
+func TestTensorsOfTheSameForeignMemory(t *testing.T) {
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		theirs := counted(t, d, 64)
+		from := func(first int, shape, strides []int) *Tensor {
+			x, err := FromPointer(d.Stream(), Memory{Pointer: theirs.Slice(first, 64).Pointer(), Bytes: 4 * int64(64-first), DType: F32, Shape: shape, Strides: strides})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return x
+		}
+		sum, from0 := from(4, []int{16}, nil), from(0, []int{16}, nil)
+		want := Add(from0, from0).Float32s()
+		if AddInto(sum, from0, from0); !slices.Equal(sum.Float32s(), want) {
+			t.Errorf("a sum beside its operand: %v, want %v", sum, want)
+		}
+		square := from(0, []int{4, 4}, nil)
+		want = Add(square, square).Float32s()
+		if AddInto(from(0, []int{4, 4}, nil), square, square); !slices.Equal(square.Float32s(), want) {
+			t.Errorf("in place: %v, want %v", square, want)
+		}
+		shared := from(0, []int{5, 4}, []int{2, 1})
+		for what, err := range map[string]error{
+			"product": Try(func() { MatMulInto(square, from(0, []int{4, 4}, []int{1, 4}), square.Clone()) }),
+			"sum":     Try(func() { AddInto(shared, shared, shared) }), "copy": Try(func() { CopyInto(shared, shared.Clone()) }),
+			"write": shared.WriteFloat32s(make([]float32, 20)), "reduction": Try(func() { SumInto(shared, counted(t, d, 5, 4, 3), 2) }),
+		} {
+			if shape := (*ShapeError)(nil); !errors.As(err, &shape) {
+				t.Errorf("%s into memory that is shared: %v", what, err)
+			}
 		}
 	})
 }

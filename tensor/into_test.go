@@ -138,7 +138,7 @@ func TestMisuseIsNamed(t *testing.T) {
 		"dim: dimension 5 of (2,3)":           func() { x.Dim(5) },
 		"glu: (2,3) and (3,2): shapes differ": func() { tensor.GLU(x, x.Reshape(3, 2), tensor.ActivationSiLU) },
 		"copy: (2,3) to (3,3): dimension 0":   func() { tensor.CopyInto(tensor.Full(s, 0, tensor.F32, 3, 3), x) },
-		"fill: into (2,2), a view that repeats its elements along dimension 0": func() { tensor.Fill(tensor.Full(s, 0, tensor.F32, 2).BroadcastTo(2, 2), 1) },
+		"fill: into (2,2) of strides [0 1], whose elements share memory": func() { tensor.Fill(tensor.Full(s, 0, tensor.F32, 2).BroadcastTo(2, 2), 1) },
 		"matmul of batches: (2) and (3): shapes differ, and neither 2 nor 3 is 1": func() {
 			tensor.MatMulWith(tensor.Full(s, 0, tensor.F32, 2, 1, 1), tensor.Full(s, 0, tensor.F32, 3, 1, 1), tensor.MatMulOptions{})
 		},

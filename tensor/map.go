@@ -38,11 +38,6 @@ func mapInto(op string, dst *Tensor, f mapping, in ...*Tensor) {
 			misuse(op, "%s into %s", shapeString(shape), shapeString(dst.shape))
 		}
 	}
-	for d, stride := range dst.strides {
-		if stride == 0 && dst.shape[d] > 1 {
-			misuse(op, "into %s, a view that repeats its elements along dimension %d", shapeString(dst.shape), d)
-		}
-	}
 	p.run(op, dst, in)
 }
 
@@ -61,7 +56,7 @@ func (p *program) run(op string, dst *Tensor, in []*Tensor) {
 	copy(args.Program[:], p.steps)
 	operands := append([]*Tensor{dst}, in...)
 	for i, t := range in {
-		if !dst.overlaps(t) || dst.offset == t.offset && dst.dtype.BlockBytes() == t.dtype.BlockBytes() &&
+		if !dst.overlaps(t) || dst.ptr() == t.ptr() && dst.dtype.BlockBytes() == t.dtype.BlockBytes() &&
 			dst.kernelView(nil, dst.shape).Strides == t.kernelView(nil, dst.shape).Strides {
 			continue
 		}

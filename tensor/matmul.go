@@ -150,9 +150,10 @@ func (t *Tensor) matrix() (m matrix, ok bool) {
 	return m, true
 }
 
-// overlaps reports whether two tensors share memory, as views of one do.
+// overlaps reports whether two tensors share memory: views of one do, and tensors of foreign memory may.
 func (t *Tensor) overlaps(x *Tensor) bool {
-	return t.buffer == x.buffer && t.offset < x.offset+x.reach() && x.offset < t.offset+t.reach()
+	at, other := uintptr(t.ptr()), uintptr(x.ptr())
+	return t.Device() == x.Device() && at < other+uintptr(x.reach()) && other < at+uintptr(t.reach())
 }
 
 // matMulArgs checks the operands of a product and returns its sizes and the shape of the output.

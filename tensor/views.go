@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -49,6 +50,28 @@ func (t *Tensor) reach() int64 {
 		last += (t.shape[d] - 1) * s
 	}
 	return t.dtype.Bytes(last)
+}
+
+// repeats reports whether elements may share a place, as those of a broadcast view do: a stride leads no further than smaller ones do.
+func (t *Tensor) repeats() bool {
+	if t.strides == nil || t.n == 0 {
+		return false
+	}
+	order := make([]int, 0, 8)
+	for d, n := range t.shape {
+		if n > 1 {
+			order = append(order, d)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(t.strides[a], t.strides[b]) })
+	last := 0 // place of the last element along the dimensions so far
+	for _, d := range order {
+		if t.strides[d] <= last {
+			return true
+		}
+		last += (t.shape[d] - 1) * t.strides[d]
+	}
+	return false
 }
 
 // view returns a contiguous view from a byte of the memory on.

@@ -2,6 +2,7 @@ package npy
 
 import (
 	"archive/zip"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -90,22 +91,20 @@ func (a *Archive) Header(name string) (h Header, err error) {
 
 // Tensor reads an array onto the CPU. Errors: ErrNoArray, ErrInvalid, ErrType, and for one that is larger than MaxBytes.
 func (a *Archive) Tensor(name string) (*tensor.Tensor, error) {
-	left := a.limit()
-	return a.tensor(name, nil, &left)
+	return a.tensor(name, nil, a.limits())
 }
 
 // TensorAs is Tensor converted to another type, as ReadAs is.
 func (a *Archive) TensorAs(name string, t tensor.DType) (*tensor.Tensor, error) {
-	left := a.limit()
-	return a.tensor(name, &t, &left)
+	return a.tensor(name, &t, a.limits())
 }
 
 // ReadAll reads all arrays onto the CPU. With an error it frees those that it has read.
 func (a *Archive) ReadAll() (map[string]*tensor.Tensor, error) {
 	all := make(map[string]*tensor.Tensor, len(a.names))
-	left := a.limit()
+	left := a.limits()
 	for _, name := range a.names {
-		x, err := a.tensor(name, nil, &left)
+		x, err := a.tensor(name, nil, left)
 		if err != nil {
 			for _, x := range all {
 				x.Free()
@@ -117,25 +116,29 @@ func (a *Archive) ReadAll() (map[string]*tensor.Tensor, error) {
 	return all, nil
 }
 
-func (a *Archive) limit() int64 {
-	if a.MaxBytes > 0 {
-		return a.MaxBytes
-	}
-	return defaultMaxBytes
+// limits are how many bytes may still be inflated, and read as they are stored: entries that share data would make much of a small file.
+type limits struct{ inflated, stored int64 }
+
+func (a *Archive) limits() *limits {
+	return &limits{cmp.Or(max(0, a.MaxBytes), defaultMaxBytes), a.reader.Size()}
 }
 
-// tensor reads an array; left is what may still be inflated.
-func (a *Archive) tensor(name string, to *tensor.DType, left *int64) (x *tensor.Tensor, err error) {
+// tensor reads an array within the limits, from which it takes what it read.
+func (a *Archive) tensor(name string, to *tensor.DType, left *limits) (x *tensor.Tensor, err error) {
 	err = a.open(name, func(f *zip.File, h *header, r io.Reader) (err error) {
 		size, err := h.bytes(to)
 		if err != nil {
 			return err
 		}
-		if f.Method != zip.Store {
-			if size > *left {
-				return fmt.Errorf("%d bytes are compressed; Archive.MaxBytes allows %d", size, *left)
-			}
-			*left -= size
+		switch {
+		case f.Method != zip.Store && size > left.inflated:
+			return fmt.Errorf("%d bytes are compressed; Archive.MaxBytes allows %d", size, left.inflated)
+		case f.Method != zip.Store:
+			left.inflated -= size
+		case size > left.stored:
+			return fmt.Errorf("%w: shape %v of %s takes %d bytes, and all arrays more than the file has", ErrInvalid, h.Shape, h.Type, size)
+		default:
+			left.stored -= size
 		}
 		if x, err = h.read(r, to); err != nil {
 			return err

@@ -175,6 +175,10 @@ func TestTypesThatTensorsLackConvertOnRequest(t *testing.T) {
 	if x, err := npy.LoadAs(path("f4_fortran"), tensor.F16); err != nil || !slices.Equal(values(x), ramp(24, -7.5)) {
 		t.Error(x, err)
 	}
+	object := npyFile(1, "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "\x80\x04cposix\nsystem\n") // a pickle, which nobody runs
+	if _, err := npy.ReadAs(bytes.NewReader(object), tensor.F32); !errors.Is(err, npy.ErrType) || !strings.Contains(err.Error(), `"|O"`) {
+		t.Error(err)
+	}
 	for name, kind := range map[string]string{"c8": `"<c8"`, "text": `"<U2"`, "record": `[('a', '<f4')`} {
 		if _, err := npy.LoadAs(path(name), tensor.F32); !errors.Is(err, npy.ErrType) || errors.Is(err, npy.ErrInvalid) || !strings.Contains(err.Error(), kind) {
 			t.Errorf("%s: %v", name, err)
@@ -271,6 +275,21 @@ func TestHostileArchives(t *testing.T) {
 	}
 	a.MaxBytes = 24 << 20
 	if x, err := a.Tensor("x"); err != nil || x.Len() != 24<<20 {
+		t.Error(err)
+	}
+	// Ten entries of the directory lead to the data of one.
+	one := zipped(t, zip.Store, [2]string{"0.npy", string(npyFile(1, "{'descr': '|u1', 'fortran_order': False, 'shape': (4096,)}", strings.Repeat("1", 4096)))})
+	at := bytes.Index(one, []byte("PK\x01\x02"))
+	entry, end := one[at:len(one)-22], bytes.Clone(one[len(one)-22:])
+	shared := bytes.Clone(one[:at])
+	for i := range 10 {
+		shared = append(shared, bytes.Replace(entry, []byte("0.npy"), fmt.Appendf(nil, "%d.npy", i), 1)...)
+	}
+	end[8], end[10], end[12], end[13] = 10, 10, byte(10*len(entry)), byte(10*len(entry)>>8)
+	if a, err = npy.NewArchive(bytes.NewReader(append(shared, end...)), int64(len(shared)+len(end))); err != nil || len(a.Names()) != 10 {
+		t.Fatal(a, err)
+	}
+	if _, err := a.ReadAll(); !errors.Is(err, npy.ErrInvalid) || !strings.Contains(err.Error(), "all arrays more than the file has") {
 		t.Error(err)
 	}
 	damaged := bytes.Replace(zipped(t, zip.Store, [2]string{"x.npy", good}), []byte("\xfc\xfd\xfe\xff"), []byte("\xfc\xfd\xfe\xfe"), 1)
@@ -418,6 +437,36 @@ func FuzzRead(f *testing.F) {
 		y, err := npy.Read(&again)
 		if err != nil || fmt.Sprint(y) != fmt.Sprint(x) || !slices.Equal(x.Shape(), y.Shape()) {
 			t.Fatalf("%v: %v, %v", err, x, y)
+		}
+	})
+}
+
+// FuzzArchive wants an error, or arrays that take no more memory than MaxBytes and the file together.
+func FuzzArchive(f *testing.F) {
+	good := string(bytesOf(f, path("i1")))
+	for _, method := range []uint16{zip.Store, zip.Deflate} {
+		f.Add(zipped(f, method, [2]string{"x.npy", good}, [2]string{"../y.npy", string(bytesOf(f, path("f4_fortran")))}))
+	}
+	f.Add(zipped(f, zip.Deflate, [2]string{"x.npy", string(npyFile(1, "{'descr': '|u1', 'fortran_order': False, 'shape': (4194304,)}", strings.Repeat("\x00", 4<<20)))}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, err := npy.NewArchive(bytes.NewReader(b), int64(len(b)))
+		if err != nil {
+			if !errors.Is(err, npy.ErrInvalid) {
+				t.Fatal(err)
+			}
+			return
+		}
+		a.MaxBytes = 1 << 20
+		all, err := a.ReadAll()
+		total := 0
+		for name, x := range all {
+			total += int(x.Bytes())
+			if h, err := a.Header(name); err != nil || !slices.Equal(h.Shape, x.Shape()) {
+				t.Fatal(name, h, err)
+			}
+		}
+		if err == nil && (len(all) != len(a.Names()) || total > 1<<20+len(b)) {
+			t.Fatalf("%d bytes of %d arrays in %d", total, len(a.Names()), len(b))
 		}
 	})
 }

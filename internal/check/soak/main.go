@@ -60,6 +60,8 @@ func main() {
 		fuzz("tokenizers", "FuzzEncode", language+"tokenizer"),
 		fuzz("safetensors", "FuzzReader", "tensor/safetensors"),
 		fuzz("npy", "FuzzRead", "tensor/npy"),
+		fuzz("npz", "FuzzArchive", "tensor/npy"),
+		fuzz("DLPack", "FuzzDLPack", "tensor"),
 		{name: "round trips", pkg: language + "tokenizer", args: []string{"-test.run", "RoundTrips", "-test.v", "-roundtrips", fmt.Sprint(*executions)}, figures: "[0-9]+ round trips"},
 		{name: "draws", pkg: "tensor", args: []string{"-test.run", "RandomDraws", "-test.v"}, env: []string{fmt.Sprint("VIBRANT_DRAWS=", *draws)}, figures: "[0-9]+ draws: .*"},
 		{name: "memory", pkg: "tensor", args: []string{"-test.run", "EveryCycle|DroppedTensors", "-test.v"}, figures: "[0-9,]+ (cycles|sums).*"},
