@@ -266,7 +266,19 @@ func TestPEFTFoldersEqualTheirGGUFFiles(t *testing.T) {
 		length := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
 		return map[string]string{"adapter_model.safetensors": string(length) + header + strings.Repeat("\x00", 64)}
 	}
+	const both = `{"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": {"dtype": "F32", "shape": [1, 8], "data_offsets": [0, 32]},
+		"base_model.model.model.layers.0.mlp.gate_up_proj.lora_A.weight": {"dtype": "F32", "shape": [1, 8], "data_offsets": [32, 64]}}`
 	for what, files := range map[string]map[string]string{
+		"unexpected end":        config(`{"peft_type": "LORA"`),
+		"cannot unmarshal":      config(`{"peft_type": "LORA", "lora_alpha": {}}`),
+		"exceeded max depth":    config(strings.Repeat("[", 20000)),
+		"makes a scale of 0":    config(`{"peft_type": "LORA", "lora_alpha": 1e-300}`),
+		"makes a scale of -Inf": config(`{"peft_type": "LORA", "lora_alpha": -1e300}`),
+		"of the same matrix":    tensors(both),
+		"is there twice": tensors(`{"base_model.model.lm_head.lora_A.weight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]},
+			"base_model.model.lm_head.lora_A.weight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}`),
+		"overlap": tensors(`{"base_model.model.lm_head.lora_A.weight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]},
+			"base_model.model.lm_head.lora_B.weight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}`),
 		"use_dora":             config(`{"peft_type": "LORA", "use_dora": true}`),
 		"fan_in_fan_out":       config(`{"peft_type": "LORA", "fan_in_fan_out": true}`),
 		`bias is "all"`:        config(`{"peft_type": "LORA", "bias": "all"}`),
@@ -506,4 +518,63 @@ func TestAdaptersThatDoNotFitAreNamed(t *testing.T) {
 	if err := newSession(t, m, Options{Context: 16, KVType: tensor.F32}).SetAdapters([]model.ActiveAdapter{{Adapter: stranger[0], Scale: 1}}); !errors.Is(err, gpu.ErrInvalid) {
 		t.Errorf("an adapter of another model: %v", err)
 	}
+}
+
+// FuzzAdapters reads what may be a file, or the two of a folder of PEFT. It wants an error that says so, or an adapter of the memory
+// that was predicted, with which a session computes.
+func FuzzAdapters(f *testing.F) {
+	l := newLoRA(1, testmodel.Tiny, 4, allMatrices...)
+	read := func(path string) []byte {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		return b
+	}
+	file, folder := read(l.write(f, "llama", nil)), l.writePEFT(f, testmodel.Tiny.HeadDim, true)
+	config, tensors := read(filepath.Join(folder, "adapter_config.json")), read(filepath.Join(folder, "adapter_model.safetensors"))
+	f.Add([]byte(nil), file)
+	f.Add([]byte(nil), bytes.Replace(file, []byte("lora_b"), []byte("lora_a"), 1))
+	f.Add([]byte(nil), file[:len(file)/2])
+	f.Add(config, tensors)
+	f.Add([]byte(`{"peft_type": "LORA", "lora_alpha": 1e-40, "use_rslora": true}`), tensors)
+	f.Add(config, bytes.Replace(tensors, []byte(`"shape":[4,`), []byte(`"shape":[5,`), 1))
+	f.Add(config, append([]byte("\xff\xff\xff\xff\xff\xff\xff\x7f"), tensors[8:]...))
+	gone := filepath.Join(f.TempDir(), "adapter")
+	f.Fuzz(func(t *testing.T, config, tensors []byte) {
+		path := gone
+		var err error
+		if config == nil {
+			err = os.WriteFile(path, tensors, 0o600)
+		} else if err = os.MkdirAll(path, 0o700); err == nil {
+			err = errors.Join(os.WriteFile(filepath.Join(path, "adapter_config.json"), config, 0o600),
+				os.WriteFile(filepath.Join(path, "adapter_model.safetensors"), tensors, 0o600))
+		}
+		defer os.RemoveAll(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := merged(t, gpu.CPU(), testmodel.Tiny, nil)
+		predicted, err := m.AdapterBytes([]string{path})
+		var stack *model.AdapterStack
+		if err == nil {
+			stack, err = m.LoadAdapters(context.Background(), []string{path})
+		}
+		if err != nil {
+			if !errors.Is(err, model.ErrAdapter) && !errors.Is(err, gguf.ErrInvalid) && !errors.Is(err, gguf.ErrNotGGUF) || len(err.Error()) > 2000 {
+				t.Fatal(err)
+			}
+			return
+		}
+		if taken := m.AdapterMemory(); taken != predicted {
+			t.Fatalf("%d bytes, predicted %d", taken, predicted)
+		}
+		s := newSession(t, m, Options{Context: 4, KVType: tensor.F32})
+		if err := s.SetAdapters([]model.ActiveAdapter{{Adapter: stack.Adapters[0], Scale: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Prefill(context.Background(), []int32{1, 2}); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -44,7 +44,7 @@ func (c *Config) readPEFTAdapter(folder string) (_ *adapterFile, err error) {
 	}
 	var p peftConfig
 	if err := json.Unmarshal(text, &p); err != nil {
-		return nil, fmt.Errorf("adapter_config.json: %w", err)
+		return nil, fmt.Errorf("%w: adapter_config.json: %w", ErrAdapter, err)
 	}
 	for _, bad := range []struct {
 		is   bool
@@ -85,7 +85,7 @@ func (c *Config) readPEFTTensor(a *adapterFile, file *safetensors.File, t safete
 	weight := ggufName(module)
 	switch {
 	case !isA && !isB || weight == "":
-		return fmt.Errorf("%w: tensor %.64q is no lora_A or lora_B of a matrix that is known", ErrAdapter, t.Name)
+		return fmt.Errorf("%w: tensor %.100q is no lora_A or lora_B of a matrix that is known", ErrAdapter, t.Name)
 	case !slices.Contains([]string{"F32", "F16", "BF16"}, t.Type) || len(t.Shape) != 2 || t.Shape[0] < 1 || t.Shape[1] < 1 ||
 		t.Shape[0] > 1<<24 || t.Shape[1] > 1<<24:
 		return fmt.Errorf("%w: tensor %.64q of type %s has shape %v, want a matrix of F32, F16 or BF16", ErrAdapter, t.Name, t.Type, t.Shape)
@@ -109,11 +109,14 @@ func (c *Config) readPEFTTensor(a *adapterFile, file *safetensors.File, t safete
 	if a.pairs[weight] == nil {
 		a.pairs[weight] = &pair{}
 	}
-	if isA {
-		a.pairs[weight].a = half
-	} else {
-		a.pairs[weight].b = half
+	own := &a.pairs[weight].a
+	if isB {
+		own = &a.pairs[weight].b
 	}
+	if *own != nil { // gate_up_proj and up_proj are one tensor
+		return fmt.Errorf("%w: tensors %.100q and %.100q are of the same matrix", ErrAdapter, (*own).name, t.Name)
+	}
+	*own = half
 	return nil
 }
 
