@@ -17,6 +17,7 @@ var deadly = make(chan os.Signal, 1)
 func die(s os.Signal) {
 	wholefile.RemoveUnfinished()
 	restoreTerminal()
+	endByDefault(s)
 	name := s.String()
 	if s == os.Interrupt {
 		name = "interrupted" // as of a command that ends by its context

@@ -70,7 +70,7 @@ func TestSignalsLeaveNoUnfinishedFile(t *testing.T) {
 func TestSignalsLeaveTheTerminalAsItWas(t *testing.T) {
 	outliveInterrupts(t) // and the processes do not ignore signals, as they would in a test that nohup started
 	m := reciter(t)
-	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+	for s, status := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGHUP: 129, syscall.SIGQUIT: 2} { // 2: as Go's runtime has it
 		for _, when := range []string{"\x1b[6n", ">>> ", "recite"} {
 			p := exec.Command(os.Args[0], asCommand)
 			p.Env = append(os.Environ(), commandEnv("chat", "-m", m, "--device", "cpu", "--ignore-eos"), "TERM=xterm", "XDG_STATE_HOME="+t.TempDir())
@@ -100,12 +100,62 @@ func TestSignalsLeaveTheTerminalAsItWas(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !reflect.DeepEqual(before, after) || p.ProcessState.ExitCode() != 128+int(s) {
+			if !reflect.DeepEqual(before, after) || p.ProcessState.ExitCode() != status {
 				t.Errorf("%v after %q: the terminal is %v, was %v; %v", s, when, after, before, p.ProcessState)
 			}
 			master.Close()
 			slave.Close()
 		}
+	}
+}
+
+// TestAnOutputThatBreaksEndsTheChat closes the pipe that takes a long answer, while the terminal is where questions are typed.
+func TestAnOutputThatBreaksEndsTheChat(t *testing.T) {
+	outliveInterrupts(t)
+	p := exec.Command(os.Args[0], asCommand)
+	p.Env = append(os.Environ(), commandEnv("chat", "-m", reciter(t), "--device", "cpu", "--ignore-eos", "-n", "1000000"), "TERM=xterm", "XDG_STATE_HOME="+t.TempDir())
+	master, slave, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	defer slave.Close()
+	answer, taken, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Stdin, p.Stdout, p.Stderr = slave, taken, slave
+	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	before, err := term.GetState(int(slave.Fd()))
+	if err == nil {
+		err = p.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken.Close()
+	go (&terminal{t: t, master: master, answers: true}).look()
+	if _, err := master.Write([]byte("hi\n")); err != nil {
+		t.Fatal(err)
+	}
+	for said, b := "", make([]byte, 4096); !strings.Contains(said, "recite"); {
+		n, err := answer.Read(b)
+		if err != nil {
+			t.Fatalf("%q, %v", said, err)
+		}
+		said += string(b[:n])
+	}
+	answer.Close()
+	broken := time.Now()
+	kill := time.AfterFunc(20*time.Second, func() { p.Process.Kill() })
+	p.Wait()
+	if !kill.Stop() {
+		t.Fatal("the chat goes on")
+	}
+	t.Logf("ended after %v", time.Since(broken))
+	after, err := term.GetState(int(slave.Fd()))
+	if state, ok := p.ProcessState.Sys().(syscall.WaitStatus); err != nil || !reflect.DeepEqual(before, after) || !ok || state.Signal() != syscall.SIGPIPE {
+		t.Errorf("the terminal is %v, was %v, %v; %v", after, before, err, p.ProcessState)
 	}
 }
 

@@ -4,11 +4,23 @@ package main
 
 import (
 	"os"
+	"os/signal"
 	"syscall"
 )
 
 // terminations are the signals by which others end the process.
-var terminations = []os.Signal{syscall.SIGTERM, syscall.SIGHUP}
+var terminations = []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
+
+// endByDefault has a signal do what it does in every program of Go, where its user wants more than an end: SIGQUIT (Ctrl-\) shows what
+// each goroutine does.
+func endByDefault(s os.Signal) {
+	if s != syscall.SIGQUIT {
+		return
+	}
+	signal.Reset(s)
+	syscall.Kill(os.Getpid(), syscall.SIGQUIT)
+	select {}
+}
 
 // statusOf returns the exit status that shells report for the end by a signal.
 func statusOf(s os.Signal) int { return 128 + int(s.(syscall.Signal)) }
