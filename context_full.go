@@ -40,7 +40,8 @@ func (s *Session) ContextFull() ContextFull {
 // Dropped returns how many of the oldest messages the newest Send has taken out of the conversation.
 func (s *Session) Dropped() int { return s.dropped }
 
-// fit returns the prompt of a conversation whose last message is to be answered, and what of the conversation is in it.
+// fit returns the prompt of a conversation whose last message is to be answered, and what of the conversation is in it. It looks for
+// the first turn that stays in steps of twice as many turns, and then between the last two: each look renders what is left.
 func (s *Session) fit(ctx context.Context, said []Message) (kept []Message, ids []int32, err error) {
 	s.dropped = 0
 	room := s.model.config.context
@@ -48,23 +49,46 @@ func (s *Session) fit(ctx context.Context, said []Message) (kept []Message, ids 
 	if n := s.Generation().MaxTokens; n >= 0 {
 		reserve = min(reserve, n)
 	}
-	for {
-		ids, err = s.model.prompt(ctx, s.system, said)
-		turn := oldestTurn(said)
-		if err != nil || s.ContextFull() == ContextStop || len(ids)+reserve <= room || turn == len(said) {
-			return said, ids, err
+	begins := turns(said)
+	last := len(begins) - 1
+	look := func(turn int) (fits bool, err error) {
+		found, err := s.model.prompt(ctx, s.system, said[begins[turn]:])
+		if fits = err == nil && len(found)+reserve <= room; fits || turn == 0 || turn == last {
+			kept, ids, s.dropped = said[begins[turn]:], found, begins[turn]
 		}
-		said = said[turn:]
-		s.dropped += turn
+		return fits, err
 	}
+	fits, err := look(0)
+	if err != nil || fits || s.ContextFull() == ContextStop {
+		return kept, ids, err
+	}
+	before, turn := 0, 0 // a turn that is too early, and a later one
+	for step := 1; !fits && turn < last; step *= 2 {
+		before, turn = turn, min(turn+step, last)
+		if fits, err = look(turn); err != nil {
+			return kept, ids, err
+		}
+	}
+	for fits && turn-before > 1 {
+		middle := (before + turn) / 2
+		if early, err := look(middle); err != nil {
+			return kept, ids, err
+		} else if early {
+			turn = middle
+		} else {
+			before = middle
+		}
+	}
+	return kept, ids, nil
 }
 
-// oldestTurn returns how many messages come before the second question.
-func oldestTurn(said []Message) int {
+// turns returns where each turn begins: the first message, and every later question.
+func turns(said []Message) []int {
+	begins := []int{0}
 	for i := 1; i < len(said); i++ {
 		if said[i].Role == "user" {
-			return i
+			begins = append(begins, i)
 		}
 	}
-	return len(said)
+	return begins
 }

@@ -58,6 +58,30 @@ func TestOldestTurnsLeaveAFullContext(t *testing.T) {
 		t.Errorf("a question larger than the context: %v, %d messages of %d", err, len(s.History()), before)
 	}
 
+	// Of a long conversation all turns stay that fit, as if one after the other had left.
+	var long []vibrant.Message
+	for i := range 400 {
+		long = append(long, vibrant.Message{Role: "user", Content: strings.Repeat("x", i*7%13)}, vibrant.Message{Role: "assistant", Content: strings.Repeat("y", i*5%11)})
+	}
+	drop := func(said []vibrant.Message) int {
+		if err := errors.Join(s.SetHistory(said), say(t, s, "z")); err != nil {
+			t.Fatal(err)
+		}
+		return s.Dropped()
+	}
+	for n := 2; n <= len(long); n += 2 + n/8*2 {
+		dropped := drop(long[:n])
+		if again := drop(long[dropped:n]); again != 0 {
+			t.Errorf("of %d messages %d leave, and then %d more", n, dropped, again)
+		}
+		if dropped == 0 {
+			continue
+		}
+		if one := drop(long[dropped-2 : n]); one != 2 {
+			t.Errorf("of %d messages %d leave, of the turn before and those behind it %d", n, dropped, one)
+		}
+	}
+
 	s = open()
 	for i := 0; err == nil && i < 20; i++ {
 		err = say(t, s, question(i))

@@ -3,6 +3,8 @@ package vibrant
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"slices"
 	"strings"
@@ -145,4 +147,74 @@ func longCache(t *testing.T, m *Model) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+// FuzzReadCache reads caches whose checksum is right, whatever is in them: anybody can make one. It wants a refusal, after which nothing
+// is held, or a session that goes on: what it says may be nonsense, and an error where its logits are no numbers.
+func FuzzReadCache(f *testing.F) {
+	m, err := OpenBytes(context.Background(), testmodel.Reciter("▁one", "▁two"), WithDevice("cpu"), WithContext(64), WithKVType(KVF16))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { m.Close() })
+	g := DefaultGeneration()
+	g.Temperature, g.MaxTokens = 0, 4
+	session := func(t testing.TB) *Session {
+		s, err := m.NewSession(WithGeneration(g))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := session(f)
+	defer s.Close()
+	if err := s.Prefill(context.Background(), []int32{1, 2, 3, 4, 5}); err != nil {
+		f.Fatal(err)
+	}
+	var written bytes.Buffer
+	if err := s.WriteCache(&written); err != nil {
+		f.Fatal(err)
+	}
+	good := written.Bytes()[:written.Len()-sha256.Size]
+	f.Add(good)
+	f.Add(good[:len(good)-1])
+	f.Add(append(bytes.Clone(good), 0))
+	end := len(cacheMark) + 4 + int(binary.LittleEndian.Uint32(good[len(cacheMark):]))
+	for _, id := range []uint32{1 << 31, 1 << 30, uint32(m.Info().Vocab)} {
+		f.Add(slices.Concat(good[:end], binary.LittleEndian.AppendUint32(nil, id), good[end+4:]))
+	}
+	for _, change := range [][2]string{
+		{`"tokens":5`, `"tokens":-5`}, {`"tokens":5`, `"tokens":64`}, {`"tokens":5`, `"tokens":1000000000000`}, {`"tokens":5`, `"tokens":1e400`}, {`"tokens":5`, `"tokens":0`},
+		{`"newest":5`, `"newest":9223372036854775807`}, {`"newest":5`, `"newest":-1`}, {`"rooms":`, `"live":[7,-2,9],"rooms":`}, {`"past":{`, `"past":{{`},
+	} {
+		text := strings.Replace(string(good[len(cacheMark)+4:end]), change[0], change[1], 1)
+		if !strings.Contains(text, change[1]) {
+			f.Fatalf("%s has no %s", text, change[0])
+		}
+		f.Add(slices.Concat([]byte(cacheMark), binary.LittleEndian.AppendUint32(nil, uint32(len(text))), []byte(text), good[end:]))
+	}
+	infinite := bytes.Clone(good)
+	for i := len(infinite) - 64; i < len(infinite); i += 2 {
+		infinite[i], infinite[i+1] = 0, 0x7c // in F16
+	}
+	f.Add(infinite)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		sum := sha256.Sum256(b)
+		s := session(t)
+		defer s.Close()
+		err := s.ReadCache(bytes.NewReader(append(b, sum[:]...)))
+		if err != nil && (!errors.Is(err, ErrCacheMismatch) || s.Stats().ContextUsed != 0) {
+			t.Fatal(err, s.Stats().ContextUsed)
+		}
+		if used := s.Stats().ContextUsed; used < 0 || used > 64 {
+			t.Fatalf("%d tokens of a context of 64", used)
+		}
+		for range 2 {
+			for _, err := range s.Send(context.Background(), "x") {
+				if err != nil && !errors.Is(err, ErrContextFull) && !strings.Contains(err.Error(), "no number") {
+					t.Fatal(err)
+				}
+			}
+		}
+	})
 }
