@@ -345,6 +345,7 @@ func FuzzDLPack(f *testing.F) {
 	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(2), uint32(2<<8|32), uint16(1), uint64(0), uint64(0), extents(-1, -1, 1, 1))
 	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(2), uint32(2<<8|32), uint16(1), uint64(0), uint64(0), extents(2, 2, math.MinInt64, math.MaxInt64))
 	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(64), uint32(6<<8|8), uint16(1), uint64(0), uint64(2), extents(slices.Repeat([]int64{1}, 64)...))
+	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(3), uint32(2<<8|32), uint16(1), uint64(0), uint64(2), extents(0, 1<<40, 1<<40))
 	f.Add(uint32(1), uint64(0), int32(dlCPU), int32(0), int32(65), uint32(2<<8|32), uint16(1), uint64(0), uint64(0), extents(1))
 	f.Add(uint32(0), uint64(0), int32(dlCPU), int32(0), int32(math.MinInt32), uint32(0), uint16(0), uint64(0), uint64(0), extents())
 	f.Fuzz(func(t *testing.T, major uint32, flags uint64, device, id, dims int32, kind uint32, lanes uint16, offset, how uint64, extents []byte) {
@@ -407,6 +408,9 @@ func FuzzDLPack(f *testing.F) {
 			want = append(want, a.data[place:place+size]...)
 		}
 		got := make([]byte, len(want))
+		if shape := (*ShapeError)(nil); x.Rank() > kernel.MaxDims && errors.As(x.ReadBytes(got), &shape) {
+			return // kernels of strides take no more dimensions
+		}
 		if err := x.ReadBytes(got); err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("%v of strides %v: % x, want % x, %v", x.Shape(), x.Strides(), got, want, err)
 		}

@@ -108,15 +108,18 @@ func elements(op string, dtype DType, shape []int) (int, error) {
 	if block == 0 {
 		return 0, &ShapeError{op, fmt.Sprintf("unknown type %v", dtype)}
 	}
-	n := 1
+	n, empty := 1, false // strides of empty tensors are products of the other dimensions
 	for _, d := range shape {
 		if d < 0 {
 			return 0, &ShapeError{op, fmt.Sprintf("%s: negative dimension", shapeString(shape))}
 		}
-		if d > 0 && n > mostElements/d {
+		if empty = empty || d == 0; n > mostElements/max(1, d) {
 			return 0, &ShapeError{op, fmt.Sprintf("%s: too many elements", shapeString(shape))}
 		}
-		n *= d
+		n *= max(1, d)
+	}
+	if empty {
+		n = 0
 	}
 	if block > 1 && (len(shape) == 0 || shape[len(shape)-1]%block != 0) {
 		return 0, &ShapeError{op, fmt.Sprintf("%s: rows of %v are whole blocks of %d", shapeString(shape), dtype, block)}
