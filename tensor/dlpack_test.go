@@ -357,7 +357,7 @@ func FuzzDLPack(f *testing.F) {
 			a.extents[i] = int64(endian.LittleEndian.Uint64(extents[8*i:]))
 		}
 		for i := range a.data {
-			a.data[i] = byte(i * 37)
+			a.data[i] = byte(i*37) & 0x3f // no NaN, which a kernel may make quiet
 		}
 		at := 0
 		if dims > 0 && dims <= 64 {
