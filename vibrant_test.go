@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant"
+	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 )
@@ -292,8 +293,12 @@ func TestModelThatDoesNotFitIsRefusedWithNumbers(t *testing.T) {
 	if err := os.WriteFile(path, testmodel.Random(shape), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	options := []vibrant.Option{vibrant.WithDevice("cpu"), vibrant.WithContext(1 << 20), vibrant.WithMemoryFraction(1e-3)}
-	_, err := vibrant.Open(context.Background(), path, options...)
+	_, total, err := gpu.CPU().Memory()
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := []vibrant.Option{vibrant.WithDevice("cpu"), vibrant.WithContext(1 << 20), vibrant.WithMemoryFraction(16e6 / float64(total))}
+	_, err = vibrant.Open(context.Background(), path, options...)
 	if !errors.Is(err, vibrant.ErrDoesNotFit) || !strings.Contains(err.Error(), "--ctx") {
 		t.Fatal(err)
 	}
