@@ -296,6 +296,9 @@ func feedForwardOp() *Op {
 	for _, n := range []int{1, 3, 9, 17, 67} {
 		cases = append(cases, Case{Label: "sixteens", Type: tensor.Q3_K, Dims: []int{n, 512, 256}}, Case{Label: "sixteens", Type: tensor.NVFP4, Dims: []int{n, 512, 256}},
 			Case{Label: "part_of_a_tile", Type: tensor.NVFP4, Dims: []int{n, 640, 512}},
+			Case{Label: "adapted_part_of_a_tile", Type: tensor.NVFP4, Dims: []int{n, 640, 576}, Flags: "r8"},
+			Case{Label: "adapted_part_of_a_tile", Type: tensor.NVFP4, Dims: []int{n, 320, 1088}, Flags: "r16-some"},
+			Case{Label: "adapted_part_of_a_tile", Type: tensor.NVFP4, Dims: []int{n, 1088, 4416}, Flags: "r24-shared"},
 			Case{Label: "two_tables", Type: tensor.IQ2_S, Dims: []int{n, 256, 512}, Flags: "up_IQ3_S"})
 	}
 	return &Op{
@@ -405,6 +408,9 @@ func normQKVOp() *Op {
 	mixed(tensor.Q4_K, "Q6_K", 3, 30, 256, 2, 1, 64, 32, 90, 3)
 	for _, n := range []int{1, 3, 9, 20, 40} { // tiles of 256 columns beside tiles of 128
 		mixed(tensor.NVFP4, "Q8_0", n, 1, 576, 4, 2, 64, 32, 40, n)
+		mixed(tensor.NVFP4, "Q8_0-r8", n, 1, 576, 4, 2, 64, 32, 40, n)
+		mixed(tensor.NVFP4, "r16", n, 1, 320, 4, 2, 64, 32, 40, n)
+		mixed(tensor.NVFP4, "r24-some", n, 1, 1088, 4, 2, 64, 32, 40, n)
 	}
 	bench := func(label string, t tensor.DType, flags string, dims ...int) {
 		cases = append(cases, Case{Label: label, Type: t, Dims: dims, Flags: flags, Bench: true, Large: true})
