@@ -284,10 +284,26 @@ func TestPEFTFoldersEqualTheirGGUFFiles(t *testing.T) {
 		`bias is "all"`:        config(`{"peft_type": "LORA", "bias": "all"}`),
 		"alpha_pattern":        config(`{"peft_type": "LORA", "alpha_pattern": {"q_proj": 3}}`),
 		`peft_type is "IA3"`:   config(`{"peft_type": "IA3"}`),
+		"lora_alpha is 0":      config(`{"peft_type": "LORA", "lora_alpha": 0}`),
+		"alpha is 1e-60":       config(`{"peft_type": "LORA", "lora_alpha": 1e-60}`),
+		"alpha is 1e+300":      config(`{"peft_type": "LORA", "lora_alpha": 1e300}`),
+		"lora_alpha of type":   config(`{"peft_type": "LORA", "lora_alpha": "8"}`),
+		"unexpected end":       config(`{"peft_type": "LORA"`),
+		"pissa_niter_4":        config(`{"peft_type": "LORA", "init_lora_weights": "pissa_niter_4"}`),
+		"layer_replication":    config(`{"peft_type": "LORA", "layer_replication": [[0, 4], [2, 5]]}`),
+		"use_qalora":           config(`{"peft_type": "LORA", "use_qalora": true}`),
 		"header":               {"adapter_model.safetensors": strings.Repeat("\x01", 20)},
 		"embed_tokens":         tensors(`{"base_model.model.model.embed_tokens.lora_A.weight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}`),
 		"q_proj.lora_A.weight": tensors(`{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": {"dtype": "I8", "shape": [4, 4], "data_offsets": [0, 16]}}`),
-		"[0 64]":               tensors(`{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": {"dtype": "F16", "shape": [4, 4], "data_offsets": [0, 64]}}`),
+		"both change blk.0.ffn_up": tensors(`{"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": {"dtype": "F16", "shape": [4, 4], "data_offsets": [0, 32]},
+			"base_model.model.model.layers.0.mlp.gate_up_proj.lora_A.weight": {"dtype": "F16", "shape": [4, 4], "data_offsets": [32, 64]}}`),
+		"overlap": tensors(`{"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]},
+			"base_model.model.model.layers.0.mlp.up_proj.lora_B.weight": {"dtype": "F16", "shape": [4, 4], "data_offsets": [32, 64]}}`),
+		"beyond":            tensors(`{"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": {"dtype": "F32", "shape": [4, 8], "data_offsets": [0, 128]}}`),
+		"too many elements": tensors(`{"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": {"dtype": "F32", "shape": [4611686018427387904, 4], "data_offsets": [0, 64]}}`),
+		"no B beside it":    tensors(`{"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}`),
+		"shape [16]":        tensors(`{"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": {"dtype": "F32", "shape": [16], "data_offsets": [0, 64]}}`),
+		"[0 64]":            tensors(`{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": {"dtype": "F16", "shape": [4, 4], "data_offsets": [0, 64]}}`),
 	} {
 		folder := newLoRA(1, testmodel.Tiny, 4, "attn_q").writePEFT(t, testmodel.Tiny.HeadDim, true)
 		for name, text := range files {
@@ -498,6 +514,8 @@ func TestAdaptersThatDoNotFitAreNamed(t *testing.T) {
 		{"embeddings", one().write(t, "llama", tensorOf("adapter.codes.weight", 30, 4)), []string{"adapter.codes.weight", "embeddings of 30", "32"}},
 		{"codes without a weight", one().write(t, "llama", tensorOf("adapter.codes.bias", 4, 1)), []string{"adapter.codes.bias", "no adapter.codes.weight"}},
 		{"other codes", one().write(t, "llama", tensorOf("adapter.codes.scale", 4, 1)), []string{"adapter.codes.scale", "adapter.codes.bias"}},
+		{"a tiny alpha", func() string { l := one(); l.alpha = 1e-45; return l.write(t, "llama", nil) }(), []string{"makes a scale of 0 of 4 ranks"}},
+		{"no number for alpha", func() string { l := one(); l.alpha = float32(math.NaN()); return l.write(t, "llama", nil) }(), []string{"alpha is NaN"}},
 		{"ranks of all", newLoRA(1, testmodel.Tiny, 257, "attn_q").write(t, "llama", nil), []string{"257 ranks", "256"}},
 	} {
 		_, err := m.LoadAdapters(context.Background(), []string{c.path})

@@ -144,8 +144,8 @@ func (c *Config) planStack(files []*adapterFile) (*stackPlan, error) {
 				p.dtype = tensor.F32
 			}
 		}
-		if scale := float64(f.scale(f.ranks())); scale == 0 || math.IsInf(scale, 0) {
-			return nil, fmt.Errorf("%s: %w: alpha %g makes a scale of %g", f.path, ErrAdapter, f.alpha, scale)
+		if err := f.checkScale(); err != nil {
+			return nil, fmt.Errorf("%s: %w: %v", f.path, ErrAdapter, err)
 		}
 		if err := f.codes.check(f.ranks(), c.weights.embedding.cols); err != nil {
 			return nil, fmt.Errorf("%s: %w: %v", f.path, ErrAdapter, err)

@@ -49,6 +49,32 @@ func (m *matrixHalf) copyTo(to []float32) error {
 	return nil
 }
 
+// add has the file change a weight by a matrix: A where isA, else B.
+func (f *adapterFile) add(weight string, m *matrixHalf, isA bool) error {
+	if f.pairs[weight] == nil {
+		f.pairs[weight] = &pair{}
+	}
+	half := &f.pairs[weight].b
+	if isA {
+		half = &f.pairs[weight].a
+	}
+	if *half != nil {
+		return fmt.Errorf("%w: tensors %s and %s both change %s", ErrAdapter, (*half).name, m.name, weight)
+	}
+	*half = m
+	return nil
+}
+
+// checkScale says what is wrong with alpha, for the ranks that matrices have.
+func (f *adapterFile) checkScale() error {
+	for _, p := range f.pairs {
+		if scale := float64(f.scale(p.a.rows)); scale == 0 || math.IsNaN(scale) || math.IsInf(scale, 0) {
+			return fmt.Errorf("alpha is %g, which makes a scale of %g of %d ranks", f.alpha, scale, p.a.rows)
+		}
+	}
+	return nil
+}
+
 // ranks returns the most that a matrix's change has.
 func (f *adapterFile) ranks() (most int) {
 	for _, p := range f.pairs {
@@ -140,9 +166,6 @@ func readGGUFAdapter(path string) (_ *adapterFile, err error) {
 	if a.alpha, err = f.FloatOr("adapter.lora.alpha", 0); err != nil {
 		return nil, err
 	}
-	if math.IsNaN(a.alpha) || math.IsInf(a.alpha, 0) {
-		return nil, fmt.Errorf("%w: key %q is %v", ErrAdapter, "adapter.lora.alpha", a.alpha)
-	}
 	for i := range f.Tensors() {
 		t := &f.Tensors()[i]
 		if strings.HasPrefix(t.Name, codesPrefix) {
@@ -163,13 +186,8 @@ func readGGUFAdapter(path string) (_ *adapterFile, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if a.pairs[name] == nil {
-			a.pairs[name] = &pair{}
-		}
-		if isA {
-			a.pairs[name].a = half
-		} else {
-			a.pairs[name].b = half
+		if err := a.add(name, half, isA); err != nil {
+			return nil, err
 		}
 	}
 	return a, nil

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,12 +18,24 @@ import (
 // peftConfig is adapter_config.json of Hugging Face's PEFT.
 type peftConfig struct {
 	Type         string         `json:"peft_type"`
-	Alpha        float64        `json:"lora_alpha"`
+	Alpha        *float64       `json:"lora_alpha"`
 	RootScaled   bool           `json:"use_rslora"`
 	DoRA         bool           `json:"use_dora"`
+	QALoRA       bool           `json:"use_qalora"`
 	FanInFanOut  bool           `json:"fan_in_fan_out"`
 	Bias         string         `json:"bias"`
 	AlphaPattern map[string]any `json:"alpha_pattern"`
+	Beginning    any            `json:"init_lora_weights"`
+	Replication  []any          `json:"layer_replication"`
+}
+
+// peftAlpha is lora_alpha where the configuration has none.
+const peftAlpha = 8
+
+// changesBase reports whether training began with a change of the model's own weights, which a file of the model does not have.
+func (p *peftConfig) changesBase() bool {
+	name, _ := p.Beginning.(string)
+	return name != "" && !slices.Contains([]string{"gaussian", "eva", "orthogonal"}, name)
 }
 
 // peftModules are the matrices of a layer by their names in transformers.
@@ -46,13 +57,19 @@ func (c *Config) readPEFTAdapter(folder string) (_ *adapterFile, err error) {
 	if err := json.Unmarshal(text, &p); err != nil {
 		return nil, fmt.Errorf("%w: adapter_config.json: %w", ErrAdapter, err)
 	}
+	alpha := float64(peftAlpha)
+	if p.Alpha != nil {
+		alpha = *p.Alpha
+	}
 	for _, bad := range []struct {
 		is   bool
 		what string
 	}{
 		{p.Type != "LORA", fmt.Sprintf("peft_type is %q, want LORA", p.Type)}, {p.DoRA, "use_dora is not supported"},
 		{p.FanInFanOut, "fan_in_fan_out is not supported"}, {p.Bias != "" && p.Bias != "none", fmt.Sprintf("bias is %q, want none", p.Bias)},
-		{len(p.AlphaPattern) > 0, "alpha_pattern is not supported"}, {math.IsNaN(p.Alpha) || math.IsInf(p.Alpha, 0), "lora_alpha is no number"},
+		{len(p.AlphaPattern) > 0, "alpha_pattern is not supported"}, {alpha == 0, "lora_alpha is 0"}, {p.QALoRA, "use_qalora is not supported"},
+		{len(p.Replication) > 0, "layer_replication is not supported"},
+		{p.changesBase(), fmt.Sprintf("init_lora_weights is %.32q, which changes the model's own weights: convert the adapter to LoRA", p.Beginning)},
 	} {
 		if bad.is {
 			return nil, fmt.Errorf("%w: adapter_config.json: %s", ErrAdapter, bad.what)
@@ -65,7 +82,7 @@ func (c *Config) readPEFTAdapter(folder string) (_ *adapterFile, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &adapterFile{alpha: p.Alpha, rootScaled: p.RootScaled, pairs: map[string]*pair{}, close: file.Close}
+	a := &adapterFile{alpha: alpha, rootScaled: p.RootScaled, pairs: map[string]*pair{}, close: file.Close}
 	for _, t := range file.Tensors() {
 		if err := c.readPEFTTensor(a, file, t); err != nil {
 			file.Close()
@@ -106,18 +123,7 @@ func (c *Config) readPEFTTensor(a *adapterFile, file *safetensors.File, t safete
 		}
 		return values, err
 	}
-	if a.pairs[weight] == nil {
-		a.pairs[weight] = &pair{}
-	}
-	own := &a.pairs[weight].a
-	if isB {
-		own = &a.pairs[weight].b
-	}
-	if *own != nil { // gate_up_proj and up_proj are one tensor
-		return fmt.Errorf("%w: tensors %.100q and %.100q are of the same matrix", ErrAdapter, (*own).name, t.Name)
-	}
-	*own = half
-	return nil
+	return a.add(weight, half, isA)
 }
 
 // ggufName returns the tensor of a module's weight, "" for one that is not known.
