@@ -252,12 +252,12 @@ static void check_adapted(const linear_shape *s, const vb_gpu *gpu) {
                   "attention_linear_add of %ld rows with %ld ranks on %d: %s", (long)s->n, (long)ranks[r],
                   gpu->capability, linear_kernel_info(a.kernel).name);
             if (s->n != 1) continue;
-            const linear_token_choice t =
-                choose_adapted_token(s, s->type, s->layout, &down, ranks[r], aligned, true, gpu);
+            const linear_items_choice t =
+                choose_adapted_items(s, s->type, s->layout, &down, ranks[r], aligned, true, gpu);
             CHECK(t.gate_up.kernel == LINEAR_COMPOSED ||
                       (aligned && t.gate_up.kernel == LINEAR_N1_SWIGLU && t.down.kernel == LINEAR_PACKED_N1),
                   "feed_forward of a token with %ld ranks on %d", (long)ranks[r], gpu->capability);
-            CHECK(choose_adapted_token(s, s->type, s->layout, &down, ranks[r], true, false, gpu).gate_up.kernel ==
+            CHECK(choose_adapted_items(s, s->type, s->layout, &down, ranks[r], true, false, gpu).gate_up.kernel ==
                       LINEAR_COMPOSED,
                   "a token's down with unaligned U on %d", gpu->capability);
         }
@@ -289,14 +289,17 @@ static void check_adapted_shapes(void) {
             const linear_shape gate = {VB_Q4_K, VB_PACKED, n, 11008, 2048, true, true, true, true};
             const linear_shape down = {VB_Q6_K, VB_PACKED, n, 2048, 11008, false, true, true, true};
             const linear_kernel many = n <= 32 ? LINEAR_PACKED_N32_SM90 : LINEAR_PACKED_MANY_SM90;
-            linear_kernel want[3] = {n == 1 ? LINEAR_PACKED_N1 : many, n == 1 ? LINEAR_PACKED_N1 : LINEAR_COMPOSED,
-                                     n == 1 ? LINEAR_N1_SWIGLU : many};
+            const linear_kernel few = n == 1   ? LINEAR_PACKED_N1
+                                      : n <= 4 ? LINEAR_PACKED_N4
+                                               : LINEAR_PACKED_N32;
+            const linear_kernel gated = n == 1 ? LINEAR_N1_SWIGLU : n <= 4 ? LINEAR_N4_SWIGLU : LINEAR_N32_SWIGLU;
+            linear_kernel want[3] = {n <= 16 ? few : many, n <= 16 ? few : LINEAR_COMPOSED, n <= 16 ? gated : many};
             if (card > 0) want[0] = want[1] = want[2] = LINEAR_COMPOSED; /* only Hopper's kernels add updates */
             CHECK_NAMED(choose_adapted_attention(&out, true, 8, true, gpu).kernel, want[0]);
             CHECK_NAMED(choose_adapted_attention(&out, false, 8, true, gpu).kernel, want[1]);
             CHECK_NAMED(
-                n == 1
-                    ? choose_adapted_token(&gate, VB_Q4_K, VB_PACKED, &down, 8, true, true, gpu).gate_up.kernel
+                n <= 16
+                    ? choose_adapted_items(&gate, VB_Q4_K, VB_PACKED, &down, 8, true, true, gpu).gate_up.kernel
                     : choose_adapted_feed_forward(&gate, VB_Q4_K, VB_PACKED, VB_Q6_K, VB_PACKED, 8, true, gpu).kernel,
                 want[2]);
         }

@@ -42,6 +42,18 @@ static vb_status run(const linear_choice &c, const LinearArgs &a, const LinearEx
     }
 }
 
+static vb_status run_swiglu(const linear_choice &c, const SwiGLUArgs &a, vb_stream *stream) {
+    switch (c.kernel) {
+    case LINEAR_N1_SWIGLU: return packed_n1_swiglu(a, c.items, stream);
+    case LINEAR_N4_SWIGLU: return packed_n4_swiglu(a, c.items, stream);
+    case LINEAR_N32_SWIGLU: return packed_n32_swiglu(a, c.items, stream);
+    case LINEAR_PACKED_N32_SM90:
+    case LINEAR_PACKED_MANY:
+    case LINEAR_PACKED_MANY_SM90: return packed_many_swiglu(a, c.units, stream);
+    default: return VB_UNSUPPORTED;
+    }
+}
+
 extern "C" {
 
 vb_status vb_cuda_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n,
@@ -78,27 +90,33 @@ vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, flo
     shape.type = a.gate.type;
     const linear_choice c = choose_norm_swiglu(&shape, a.up.type, up->layout, &gpu);
     chosen(stream, linear_kernel_info(c.kernel), "norm_swiglu", gate->type, "n rows cols", n, gate->rows, gate->cols);
-    switch (c.kernel) {
-    case LINEAR_N1_SWIGLU: return packed_n1_swiglu(a, c.items, stream);
-    case LINEAR_N4_SWIGLU: return packed_n4_swiglu(a, c.items, stream);
-    case LINEAR_N32_SWIGLU: return packed_n32_swiglu(a, c.items, stream);
-    case LINEAR_PACKED_N32_SM90:
-    case LINEAR_PACKED_MANY:
-    case LINEAR_PACKED_MANY_SM90: return packed_many_swiglu(a, c.units, stream);
-    default: return VB_UNSUPPORTED;
-    }
+    return run_swiglu(c, a, stream);
 }
 
-// A token's, with an adapter: norm_swiglu and linear_add in a row, which elsewhere are operations of their own. It
-// reads x V where attention_linear_add has left it, and leaves it for norm_qkv.
-static vb_status feed_forward_of_token(const vb_feed_forward_args &a, vb_stream *stream) {
-    const vb_gpu gpu = gpu_of(stream);
-    Adapter gated = adapter_of_gated(a), last = adapter_of_down(a);
-    linear_shape gate = shape_of(a.gate, 1, a.x, a.norm, a.gated, nullptr);
+// Of 1 to 16 rows of x, with an adapter.
+static linear_items_choice items_of(const vb_feed_forward_args &a, const vb_gpu &gpu) {
+    linear_shape gate = shape_of(a.gate, a.n, a.x, a.norm, a.gated, nullptr);
     gate.norm = true;
-    const linear_shape down = shape_of(a.down, 1, a.gated, nullptr, a.sum, nullptr);
-    const linear_token_choice c =
-        choose_adapted_token(&gate, a.up.type, a.up.layout, &down, a.ranks, reads(gated), reads(last), &gpu);
+    const linear_shape down = shape_of(a.down, a.n, a.gated, nullptr, a.sum, nullptr);
+    return choose_adapted_items(&gate, a.up.type, a.up.layout, &down, a.ranks, reads(adapter_of_gated(a)),
+                                reads(adapter_of_down(a)), &gpu);
+}
+
+// norm_swiglu and linear_add in a row, which elsewhere are operations of their own.
+static vb_status feed_forward_of_rows(const vb_feed_forward_args &a, const linear_items_choice &c, vb_stream *stream) {
+    chosen(stream, linear_kernel_info(c.gate_up.kernel), "feed_forward", a.gate.type, "n rows cols", a.n, a.gate.rows,
+           a.gate.cols);
+    VB_TRY(run_swiglu(c.gate_up, {a.gated, a.x, a.norm, a.eps, a.gate, a.up, a.n, adapter_of_gated(a)}, stream));
+    const LinearArgs down = {a.sum, a.gated, a.down.data, nullptr, a.n, a.down.rows, a.down.cols};
+    const LinearExtra extra = {false, nullptr, 0, a.x, adapter_of_down(a)};
+    return c.down.kernel == LINEAR_PACKED_N4 ? packed_n4(down, extra, a.down.type, c.down.items, stream)
+                                             : packed_n32(down, extra, a.down.type, c.down.items, stream);
+}
+
+// The same of a token. It reads x V where attention_linear_add has left it, and leaves it for norm_qkv.
+static vb_status feed_forward_of_token(const vb_feed_forward_args &a, vb_stream *stream) {
+    Adapter gated = adapter_of_gated(a), last = adapter_of_down(a);
+    const linear_items_choice c = items_of(a, gpu_of(stream));
     chosen(stream, linear_kernel_info(c.gate_up.kernel), "feed_forward", a.gate.type, "n rows cols", a.n, a.gate.rows,
            a.gate.cols);
     if (c.gate_up.kernel == LINEAR_COMPOSED) return VB_UNSUPPORTED;
@@ -124,6 +142,10 @@ vb_status vb_cuda_feed_forward(const vb_feed_forward_args *args, vb_stream *stre
     a.gate = known(a.gate), a.up = known(a.up), a.down = known(a.down);
     const bool adapted = a.gate_v || a.up_v || a.down_v;
     if ((adapted || a.next_q_v || a.next_k_v || a.next_v_v) && a.n == 1) return feed_forward_of_token(a, stream);
+    if (adapted && a.n <= LINEAR_N32_HOPPER) {
+        const linear_items_choice items = items_of(a, gpu);
+        if (items.gate_up.kernel != LINEAR_COMPOSED) return feed_forward_of_rows(a, items, stream);
+    }
     linear_shape shape = shape_of(a.gate, a.n, a.x, a.norm, nullptr, nullptr);
     shape.inputs_aligned = aligned16(a.x, a.norm, a.gated, a.normed, a.next_norm);
     const linear_feed_forward_choice c =

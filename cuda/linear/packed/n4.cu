@@ -14,8 +14,9 @@ __global__ void __launch_bounds__(32 * n4_warps, 2) n4_kernel(N4Input in, RowsOu
 }
 
 template <class Block, int PARTS, int KSPLIT>
-vb_status n4(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
-    const RowsOut<PARTS> out = rows_out<Block, PARTS>(a, extra);
+vb_status n4(const LinearArgs &a, const LinearExtra &extra, const RowsUpdate &update,
+             const linear_items &items, vb_stream *stream) {
+    const RowsOut<PARTS> out = rows_out<Block, PARTS>(a, extra, update);
     const N4Input in = {a.x, extra.norm, extra.with_norm, extra.eps, (int)a.n, (int)Packed<Block>::tiles_of(a.cols),
                         ceil_div(out.tile_rows, PARTS), items.stages, items.chunk, items.rounds, (int)a.cols};
     const bool two = N4Tile<Block>::takes_two && a.n == 2;
@@ -26,17 +27,21 @@ vb_status n4(const LinearArgs &a, const LinearExtra &extra, const linear_items &
 }
 
 template <class Block>
-vb_status n4(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
-    if (items.ksplit == 2) return n4<Block, 2, 2>(a, extra, items, stream);
-    return items.parts == 2 ? n4<Block, 2, 1>(a, extra, items, stream) : n4<Block, 1, 1>(a, extra, items, stream);
+vb_status n4(const LinearArgs &a, const LinearExtra &extra, const RowsUpdate &update,
+             const linear_items &items, vb_stream *stream) {
+    if (items.ksplit == 2) return n4<Block, 2, 2>(a, extra, update, items, stream);
+    return items.parts == 2 ? n4<Block, 2, 1>(a, extra, update, items, stream)
+                            : n4<Block, 1, 1>(a, extra, update, items, stream);
 }
 
 } // namespace
 
 vb_status packed_n4(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items,
                     vb_stream *stream) {
+    RowsUpdate update;
+    VB_TRY(project_rows(&update, extra.adapter, 1, a.x, extra.with_norm, extra.norm, extra.eps, a.n, a.cols, stream));
     switch (type) {
-#define X(type, Block, ...) case type: return n4<Block>(a, extra, items, stream);
+#define X(type, Block, ...) case type: return n4<Block>(a, extra, update, items, stream);
         VB_PACKED_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;

@@ -22,9 +22,9 @@ __global__ void __launch_bounds__(32 * n4_warps, 2)
 
 // q and k from weights of type A and v from such of type B.
 template <class A, class B>
-vb_status n4_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stream *stream) {
+vb_status n4_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, const RowsUpdate &update, vb_stream *stream) {
     static_assert(Packed<A>::depth == Packed<B>::depth, "one tiling of x");
-    const QKVRowsOut out = qkv_out<A>(a, c);
+    const QKVRowsOut out = qkv_out<A>(a, c, update);
     const int tiles = (int)Packed<A>::tiles_of(a.wq.cols), kv_items = out.head_items * (int)a.kv_heads;
     const auto input = [&](int count, const linear_items &items) {
         return N4Input{a.x, a.norm, true, a.eps, out.n, tiles, count, items.stages, items.chunk, items.rounds,
@@ -39,7 +39,9 @@ vb_status n4_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_strea
 } // namespace
 
 vb_status packed_n4_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stream *stream) {
-    return with_mixture(a, [&](auto qk, auto v) { return n4_qkv<decltype(qk), decltype(v)>(a, c, stream); });
+    RowsUpdate update;
+    VB_TRY(project_qkv(&update, a, stream));
+    return with_mixture(a, [&](auto qk, auto v) { return n4_qkv<decltype(qk), decltype(v)>(a, c, update, stream); });
 }
 
 } // namespace vb

@@ -8,6 +8,7 @@
 #include "linear/linear.cuh"
 #include "linear/packed/heads.cuh"
 #include "linear/packed/packed.cuh"
+#include "linear/packed/rows_update.cuh"
 
 namespace vb {
 
@@ -18,9 +19,10 @@ struct QKVRowsOut {
     int inverse;                // 2^16 / head_items, rounded up
     bool values;                // v instead of q and k
     bool raw;                   // products only, to q, k_new and v_new
+    RowsUpdate update;
     struct Ahead {
         int position, sequence;
-        float bias[2], cosine[2], sine[2]; // of each part
+        float bias[2], cosine[2], sine[2]; // of each part; with the bias an adapter's change
     };
     struct Place {
         // an item's head, of q or k or v; where its part 0 lies there, and how much further part 1
@@ -50,7 +52,14 @@ struct QKVRowsOut {
         for (int p = 0; p < 2; p++)
             ahead->bias[p] = bias ? bias[place.head * (int)a.dim + place.first + p * place.step + row] : 0.0f;
     }
-    VB_DEVICE void fetch_more(Ahead *ahead, int item, int, int row) const {
+    VB_DEVICE void fetch_more(Ahead *ahead, int item, int token, int row) const {
+        if (update.h) {
+            const Place place = place_of(item);
+#pragma unroll
+            for (int p = 0; p < 2; p++)
+                ahead->bias[p] += update.of(values ? 2 : is_q(item) ? 0 : 1, token,
+                                            place.head * (int)a.dim + place.first + p * place.step + row);
+        }
         if (values || raw) return;
         const int position = ahead->position, first = place_of(item).first + row;
         const bool known = position >= 0 && position < a.table_rows;
@@ -97,11 +106,11 @@ struct QKVRowsOut {
 };
 
 template <class Block>
-QKVRowsOut qkv_out(const vb_norm_qkv_args &a, const linear_qkv_choice &c) {
+QKVRowsOut qkv_out(const vb_norm_qkv_args &a, const linear_qkv_choice &c, const RowsUpdate &update) {
     using P = Packed<Block>;
     const int head_items = (int)(a.dim / (2 * packed_rows)), q_items = head_items * (int)a.heads;
     return {a, P::tiles_of(a.wq.cols) * P::tile_bytes, (int)(a.batch * a.seq), head_items, q_items,
-            (65535 + head_items) / head_items, false, c.raw};
+            (65535 + head_items) / head_items, false, c.raw, update};
 }
 
 template <class A, class B>
@@ -112,6 +121,11 @@ template <class A>
 struct SameType<A, A> {
     static constexpr bool value = true;
 };
+
+// An adapter's change of all three products.
+inline vb_status project_qkv(RowsUpdate *update, const vb_norm_qkv_args &a, vb_stream *stream) {
+    return project_rows(update, adapter_of(a), 3, a.x, true, a.norm, a.eps, a.batch * a.seq, a.wq.cols, stream);
+}
 
 // Calls f(A(), B()) with the types of the blocks of q and k, and of v: a mixture of linear_qkv_mixture.
 template <class F>

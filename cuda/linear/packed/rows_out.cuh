@@ -1,9 +1,11 @@
-// rows_out.cuh: the `Out` of linear for 2 to 32 rows of x (n4.cu, n32.cu): bias, addition, and the rows of y.
+// rows_out.cuh: the `Out` of linear for 2 to 32 rows of x (n4.cu, n32.cu): bias, addition, an adapter's change, and the
+// rows of y.
 #ifndef VB_LINEAR_ROWS_OUT_CUH
 #define VB_LINEAR_ROWS_OUT_CUH
 
 #include "linear/linear.cuh"
 #include "linear/packed/packed.cuh"
+#include "linear/packed/rows_update.cuh"
 
 namespace vb {
 
@@ -14,6 +16,7 @@ struct RowsOut {
     const float *bias, *add; // or null; add may be y
     int64_t row_bytes;       // of a row of tiles
     int n, rows, tile_rows;
+    RowsUpdate update;
     struct Ahead {
         float value[PARTS];
     };
@@ -29,7 +32,13 @@ struct RowsOut {
             ahead->value[p] = r < rows ? (bias ? bias[r] : 0.0f) + (add ? add[(int64_t)token * rows + r] : 0.0f) : 0.0f;
         }
     }
-    VB_DEVICE void fetch_more(Ahead *, int, int, int) const {}
+    VB_DEVICE void fetch_more(Ahead *ahead, int item, int token, int row) const {
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
+            const int r = row_of(item, p, row);
+            if (update.h && r < rows) ahead->value[p] += update.of(0, token, r);
+        }
+    }
     VB_DEVICE void store(const Ahead &ahead, int item, int token, int row, const float (&sums)[PARTS]) const {
 #pragma unroll
         for (int p = 0; p < PARTS; p++) {
@@ -40,10 +49,10 @@ struct RowsOut {
 };
 
 template <class Block, int PARTS>
-RowsOut<PARTS> rows_out(const LinearArgs &a, const LinearExtra &extra) {
+RowsOut<PARTS> rows_out(const LinearArgs &a, const LinearExtra &extra, const RowsUpdate &update) {
     using P = Packed<Block>;
     return {(const uint8_t *)a.w, a.y, a.bias, extra.add, P::tiles_of(a.cols) * P::tile_bytes, (int)a.n, (int)a.rows,
-            (int)ceil_div<int64_t>(a.rows, P::rows)};
+            (int)ceil_div<int64_t>(a.rows, P::rows), update};
 }
 
 } // namespace vb

@@ -5,6 +5,7 @@
 
 #include "linear/linear.cuh"
 #include "linear/packed/packed.cuh"
+#include "linear/packed/rows_update.cuh"
 
 namespace vb {
 
@@ -13,22 +14,31 @@ struct SwiGLURowsOut {
     float *out;
     int64_t row_bytes; // of a row of tiles
     int n, rows;
-    struct Ahead {};
+    RowsUpdate update;
+    struct Ahead {
+        float gate, up; // an adapter's change of each
+    };
 
     VB_DEVICE const uint8_t *tiles(int item, int part) const { return (part ? up : gate) + item * row_bytes; }
     VB_DEVICE void fetch(Ahead *, int, int, int) const {}
-    VB_DEVICE void fetch_more(Ahead *, int, int, int) const {}
-    VB_DEVICE void store(const Ahead &, int item, int token, int row, const float (&sums)[2]) const {
+    VB_DEVICE void fetch_more(Ahead *ahead, int item, int token, int row) const {
         const int r = item * packed_rows + row;
-        if (token < n && r < rows) out[(int64_t)token * rows + r] = swiglu(sums[0], sums[1]);
+        const bool changed = update.h && r < rows;
+        ahead->gate = changed ? update.of(0, token, r) : 0.0f;
+        ahead->up = changed ? update.of(1, token, r) : 0.0f;
+    }
+    VB_DEVICE void store(const Ahead &ahead, int item, int token, int row, const float (&sums)[2]) const {
+        const int r = item * packed_rows + row;
+        if (token < n && r < rows) out[(int64_t)token * rows + r] =
+                swiglu(sums[0] + ahead.gate, sums[1] + ahead.up);
     }
 };
 
 template <class Block>
-SwiGLURowsOut swiglu_out(const SwiGLUArgs &a) {
+SwiGLURowsOut swiglu_out(const SwiGLUArgs &a, const RowsUpdate &update) {
     using P = Packed<Block>;
     return {(const uint8_t *)a.gate.data, (const uint8_t *)a.up.data, a.out, P::tiles_of(a.gate.cols) * P::tile_bytes,
-            (int)a.n, (int)a.gate.rows};
+            (int)a.n, (int)a.gate.rows, update};
 }
 
 } // namespace vb
