@@ -9,8 +9,9 @@
 //   flops    2 m r (k + n)
 //   bound    memory up to about 180 ranks, tensor cores above
 //
-// Of many ranks the warpgroups take turns: one stores a tile of the result while the other multiplies. Blocks begin at
-// different places of k and n: else rows of a power of two bytes meet in one channel of the memory.
+// Of many ranks the warpgroups take turns: one stores a tile of the result while the other multiplies. Of 256 a warp
+// leaves 16 rows of a tile in shared memory, from where bulk copies store them. Blocks begin at different places of k
+// and n: else rows of a power of two bytes meet in one channel of the memory.
 
 #include "adapter/launchers.cuh"
 #include "arch/cluster.cuh"
@@ -44,7 +45,10 @@ struct UpdateStage : ProductStage<ROWS, RANKS> {
     static constexpr int sum_bytes = 256 * RANKS / 2 * (int)sizeof(float);
     static constexpr bool sums_apart = RANKS == 64;
     static constexpr int ring_bytes = Base::count * Base::bytes;
-    static constexpr int shared_bytes = Base::shared_bytes + (sums_apart ? sum_bytes : 0);
+    // Boxes of 16 rows by 64 columns of the result, two for each warp that multiplies: where there is room.
+    static constexpr bool stores_boxes = RANKS == 256;
+    static constexpr int result_box = 16 * sm90::row_bytes, result_bytes = stores_boxes ? 8 * 2 * result_box : 0;
+    static constexpr int shared_bytes = Base::shared_bytes + (sums_apart ? sum_bytes : 0) + result_bytes;
     static_assert(sums_apart || sum_bytes <= ring_bytes, "in the ring");
 };
 
@@ -53,11 +57,35 @@ VB_DEVICE int step_in_turn(int first, int count, int nth, int block) {
     return first + (nth + block % count) % count;
 }
 
+#ifdef VB_SM90A
+
+// Four 8 x 8 matrices of 16 bits as rows of 16 bytes. Lanes 8 i..8 i + 7 give the addresses of matrix i.
+VB_DEVICE void store_matrices(char *row, const unsigned (&words)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+                 "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                 : "memory");
+}
+// Copies a box of a matrix from shared memory, what lies outside the matrix left out.
+VB_DEVICE void store_box(const CUtensorMap *map, const char *shared, int inner, int outer) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"((uint64_t)map),
+                 "r"(shared_address(shared)), "r"(inner), "r"(outer)
+                 : "memory");
+}
+VB_DEVICE void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Waits until this thread's boxes have been read.
+VB_DEVICE void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// Waits until they are stored.
+VB_DEVICE void stores_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+VB_DEVICE void prefetch_l2(const void *line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line) : "memory"); }
+
+#endif
+
 // V is stored [r][k] where V_KMAJOR, else [k][r].
 template <class T, int RANKS, int ROWS, bool PAIR, bool V_KMAJOR>
 __global__ void __launch_bounds__(product_threads, 1)
     fused_update_sm90_kernel(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap v_map,
-                             const __grid_constant__ CUtensorMap u_map, const UpdateSm90<T> p) {
+                             const __grid_constant__ CUtensorMap u_map, const __grid_constant__ CUtensorMap out_map,
+                             const UpdateSm90<T> p) {
 #ifdef VB_SM90A
     using Stage = UpdateStage<RANKS, ROWS>;
     constexpr int pair = PAIR ? 2 : 1, halves = 128 / ROWS; // of k and of the columns, for the warpgroups
@@ -89,6 +117,13 @@ __global__ void __launch_bounds__(product_threads, 1)
     if (group == 0) {
         sm90::registers_shrink<40>();
         const bool copies = threadIdx.x == 0;
+        if (RANKS == 256 && threadIdx.x >= 64 && p.codes) { // which are read between the products, by all blocks at once
+            constexpr int line = 64;                        // elements
+            for (int i = threadIdx.x - 64; i < ROWS * RANKS / line; i += 64) {
+                const int of = row0 + i / (RANKS / line), at = i % (RANKS / line) * line;
+                if (of < p.m && at < p.r) prefetch_l2(p.codes + of * p.codes_stride + at);
+            }
+        }
         StageAt<Stage::count> at(1);
         if (copies)
             for (int step = 0; step < steps; step++, at.advance()) {
@@ -198,20 +233,27 @@ __global__ void __launch_bounds__(product_threads, 1)
         for (int nth = 0; nth < tiles; nth++) {
             float sum[width / 2] = {};
             sm90::settle(sum);
-            if (in_turn) sm90::group_sync(2 + consumer, 256);
+            if (in_turn) {
+                sm90::barrier_wait(&full[at.stage], at.phase); // before the turn, which nothing is to hold up
+                sm90::group_sync(2 + consumer, 256);
+            }
 #pragma unroll
             for (int step = 0; step < Stage::steps; step++) {
                 sm90::barrier_wait(&full[at.stage], at.phase);
                 const uint64_t u = sm90::describe(ring + at.stage * Stage::bytes + column0 * sm90::row_bytes, 0);
                 sm90::wgmma_fence();
 #pragma unroll
-                for (int i = 0; i < 4 * Stage::boxes; i++)
+                for (int i = 0; i < 4 * Stage::boxes; i++) {
+                    // the other warpgroup's products come behind the last two of these
+                    if (in_turn && step + 1 == Stage::steps && i + 2 == 4 * Stage::boxes &&
+                        (consumer == 0 || nth + 1 < tiles))
+                        sm90::group_arrive(3 - consumer, 256);
                     sm90::WgmmaRegisters<T, width, 0>::run(sum, h[step * 4 * Stage::boxes + i],
                                                            u + (i / 4 * Stage::box_bytes + i % 4 * 32) / 16);
+                }
                 sm90::wgmma_commit();
                 if (step + 1 < Stage::steps) at.advance();
             }
-            if (in_turn && (consumer == 0 || nth + 1 < tiles)) sm90::group_arrive(3 - consumer, 256);
             sm90::wgmma_wait<0>();
 #pragma unroll
             for (int step = Stage::steps - 1; step >= 0; step--)
@@ -219,6 +261,33 @@ __global__ void __launch_bounds__(product_threads, 1)
             at.advance();
             sm90::settle(sum);
             const int tile = step_in_turn(first_tile, tiles, nth, turn);
+            if constexpr (Stage::stores_boxes) {
+                if (!p.add) {
+                    char *const boxes = ring + Stage::ring_bytes + (consumer * 4 + warp) * 2 * Stage::result_box;
+                    if (lane == 0) stores_read(); // the boxes of the tile before have been read
+                    __syncwarp();
+#pragma unroll
+                    for (int j = 0; j < width / 8; j += 2) { // 16 columns
+                        unsigned words[4];
+#pragma unroll
+                        for (int i = 0; i < 4; i++)
+                            words[i] = pack<T>(sum[4 * j + 2 * i] * p.scale, sum[4 * j + 2 * i + 1] * p.scale);
+                        store_matrices(boxes + j / 8 * Stage::result_box + lane % 16 * sm90::row_bytes +
+                                                 ((j % 8 + lane / 16) ^ lane % 8) * 16,
+                                             words);
+                    }
+                    sm90::shared_writes_fence();
+                    __syncwarp();
+                    if (lane == 0) {
+#pragma unroll
+                        for (int i = 0; i < width / 64; i++)
+                            store_box(&out_map, boxes + i * Stage::result_box, tile * columns + 64 * i,
+                                            row0 + consumer * 64 + warp * 16);
+                        stores_commit();
+                    }
+                    continue;
+                }
+            }
             // The four lanes of a row exchange their elements, so that each lane has 8 neighbours.
 #pragma unroll
             for (int half = 0; half < 2; half++)
@@ -257,6 +326,7 @@ __global__ void __launch_bounds__(product_threads, 1)
                 }
         }
     }
+    if (Stage::stores_boxes) stores_wait();
     if (cluster > 1) sm90::cluster_sync(); // the other block may still copy to this one, or read its sums
 #endif
 }
@@ -266,17 +336,18 @@ vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, v
     const bool pairs = plan.cluster == 1 && plan.row_blocks > 1;
     const UpdateSm90<T> p = {(T *)a.out, (const T *)a.add, (const T *)a.codes, (int)a.m, (int)a.k, (int)a.n, (int)a.r,
                              a.codes_stride, a.scale, plan.cluster};
-    CUtensorMap x, v, u;
+    CUtensorMap x, v, u, out;
     VB_TRY(sm90::tensor_map(&x, a.x, a.type, a.k, a.m, a.k, ROWS, stream));
     if (V_KMAJOR) VB_TRY(sm90::tensor_map(&v, a.v, a.type, a.k, a.r, a.k, RANKS / (pairs ? 2 : 1), stream));
     else VB_TRY(sm90::tensor_map(&v, a.v, a.type, a.r, a.k, a.r, product_depth / (pairs ? 2 : 1), stream));
     VB_TRY(sm90::tensor_map(&u, a.u, a.type, a.r, a.n, a.r, columns / (pairs ? 2 : 1), stream));
+    VB_TRY(sm90::tensor_map(&out, a.out, a.type, a.n, a.m, a.n, 16, stream));
     const int64_t blocks = pairs ? ceil_div<int64_t>(plan.row_blocks, 2) * 2 : plan.row_blocks * plan.cluster;
     return launch_cluster(stream, pairs ? 2 : plan.cluster, (unsigned)blocks, product_threads,
                           UpdateStage<RANKS, ROWS>::shared_bytes,
                           pairs ? fused_update_sm90_kernel<T, RANKS, ROWS, true, V_KMAJOR>
                                 : fused_update_sm90_kernel<T, RANKS, ROWS, false, V_KMAJOR>,
-                          x, v, u, p);
+                          x, v, u, out, p);
 }
 
 template <class T, bool V_KMAJOR>

@@ -45,10 +45,9 @@ __global__ void __launch_bounds__(32 * N32Memory<TOKENS, PARTS>::most_warps, 1)
 }
 
 template <class Block, int TOKENS, int PARTS>
-vb_status n32(const LinearArgs &a, const LinearExtra &extra, const RowsUpdate &update,
-             const linear_items &items, vb_stream *stream) {
+vb_status n32(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream) {
     using P = Packed<Block>;
-    const RowsOut<PARTS> out = rows_out<Block, PARTS>(a, extra, update);
+    const RowsOut<PARTS> out = rows_out<Block, PARTS>(a, extra);
     uint8_t *x;
     VB_TRY(n32_x(&x, a.x, extra.norm, extra.with_norm, a.n, a.cols, P::depth, TOKENS, stream));
     const N32Input in = {
@@ -75,15 +74,13 @@ vb_status n32_x(uint8_t **out, const float *x, const float *norm, bool with_norm
 
 vb_status packed_n32(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items,
                      vb_stream *stream) {
-    RowsUpdate update;
-    VB_TRY(project_rows(&update, extra.adapter, 1, a.x, extra.with_norm, extra.norm, extra.eps, a.n, a.cols, stream));
     return with_tokens(items, [&](auto tokens) {
         constexpr int most = decltype(tokens)::value;
         switch (type) {
 #define X(type, Block, ...) \
     case type: \
-        return items.parts == 2 ? n32<Block, most, 2>(a, extra, update, items, stream) \
-                                : n32<Block, most, 1>(a, extra, update, items, stream);
+        return items.parts == 2 ? n32<Block, most, 2>(a, extra, items, stream) \
+                                : n32<Block, most, 1>(a, extra, items, stream);
             VB_PACKED_TYPES(X)
 #undef X
         default: return VB_UNSUPPORTED;

@@ -13,7 +13,7 @@ namespace {
 // Blocks 0 .. first_blocks - 1 compute q and k from weights of type A, the others v from weights of type B.
 template <class A, class B, int TOKENS>
 __global__ void __launch_bounds__(32 * N32Memory<TOKENS, 2>::most_warps, 1)
-    n32_qkv_kernel(N32Input in, QKVRowsOut out, int first_blocks, int v_items, int v_stages, int64_t v_row_bytes) {
+    n32_qkv_kernel(N32Input in, QKVRowsOut<> out, int first_blocks, int v_items, int v_stages, int64_t v_row_bytes) {
     out.values = (int)blockIdx.x >= first_blocks;
     if (out.values) in.items = v_items, in.stages = v_stages, out.row_bytes = v_row_bytes;
     const int index = blockIdx.x - (out.values ? first_blocks : 0),
@@ -24,10 +24,10 @@ __global__ void __launch_bounds__(32 * N32Memory<TOKENS, 2>::most_warps, 1)
 
 // q and k from weights of type A and v from such of type B.
 template <class A, class B, int TOKENS>
-vb_status n32_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, const RowsUpdate &update, vb_stream *stream) {
+vb_status n32_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stream *stream) {
     using P = Packed<A>;
     static_assert(P::depth == Packed<B>::depth, "one tiling of x");
-    const QKVRowsOut out = qkv_out<A>(a, c, update);
+    const QKVRowsOut<> out = qkv_out<A>(a, c);
     const int tiles = (int)P::tiles_of(a.wq.cols), kv_items = out.head_items * (int)a.kv_heads;
     uint8_t *x;
     VB_TRY(n32_x(&x, a.x, a.norm, true, out.n, a.wq.cols, P::depth, TOKENS, stream));
@@ -40,11 +40,9 @@ vb_status n32_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, const R
 } // namespace
 
 vb_status packed_n32_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stream *stream) {
-    RowsUpdate update;
-    VB_TRY(project_qkv(&update, a, stream));
     return with_tokens(c.qk, [&](auto tokens) {
         return with_mixture(a, [&](auto qk, auto v) {
-            return n32_qkv<decltype(qk), decltype(v), decltype(tokens)::value>(a, c, update, stream);
+            return n32_qkv<decltype(qk), decltype(v), decltype(tokens)::value>(a, c, stream);
         });
     });
 }

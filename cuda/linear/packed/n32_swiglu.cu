@@ -11,30 +11,28 @@ namespace {
 
 template <class Block, int TOKENS>
 __global__ void __launch_bounds__(32 * N32Memory<TOKENS, 2>::most_warps, 1)
-    n32_swiglu_kernel(N32Input in, SwiGLURowsOut out) {
+    n32_swiglu_kernel(N32Input in, SwiGLURowsOut<> out) {
     n32_product<Block, TOKENS, 2>(in, out, blockIdx.x, gridDim.x);
 }
 
 template <class Block, int TOKENS>
-vb_status n32_swiglu(const SwiGLUArgs &a, const RowsUpdate &update, const linear_items &items, vb_stream *stream) {
+vb_status n32_swiglu(const SwiGLUArgs &a, const linear_items &items, vb_stream *stream) {
     using P = Packed<Block>;
     uint8_t *x;
     VB_TRY(n32_x(&x, a.x, a.norm, true, a.n, a.gate.cols, P::depth, TOKENS, stream));
     const N32Input in = {x, (int)a.n, (int)P::tiles_of(a.gate.cols), ceil_div<int>((int)a.gate.rows, P::rows),
                          items.stages, true, a.eps, (int)a.gate.cols};
     return launch_cached(stream, items.blocks, 32 * items.warps, items.shared_bytes,
-                         n32_swiglu_kernel<Block, TOKENS>, in, swiglu_out<Block>(a, update));
+                         n32_swiglu_kernel<Block, TOKENS>, in, swiglu_out<Block>(a));
 }
 
 } // namespace
 
 vb_status packed_n32_swiglu(const SwiGLUArgs &a, const linear_items &items, vb_stream *stream) {
-    RowsUpdate update;
-    VB_TRY(project_rows(&update, a.adapter, 2, a.x, true, a.norm, a.eps, a.n, a.gate.cols, stream));
     return with_tokens(items, [&](auto tokens) {
         constexpr int most = decltype(tokens)::value;
         switch (a.gate.type) {
-#define X(type, Block, ...) case type: return n32_swiglu<Block, most>(a, update, items, stream);
+#define X(type, Block, ...) case type: return n32_swiglu<Block, most>(a, items, stream);
             VB_PACKED_TYPES(X)
 #undef X
         default: return VB_UNSUPPORTED;

@@ -8,44 +8,49 @@
 namespace vb {
 namespace {
 
-template <class Block, int PARTS, int KSPLIT, bool TWO>
-__global__ void __launch_bounds__(32 * n4_warps, 2) n4_kernel(N4Input in, RowsOut<PARTS> out) {
+template <class Block, int PARTS, int KSPLIT, bool TWO, class Update>
+__global__ void __launch_bounds__(32 * n4_warps, 2) n4_kernel(N4Input in, RowsOut<PARTS, Update> out) {
     n4_product<Block, PARTS, KSPLIT, TWO>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
 }
 
-template <class Block, int PARTS, int KSPLIT>
-vb_status n4(const LinearArgs &a, const LinearExtra &extra, const RowsUpdate &update,
-             const linear_items &items, vb_stream *stream) {
-    const RowsOut<PARTS> out = rows_out<Block, PARTS>(a, extra, update);
+template <class Block, int PARTS, int KSPLIT, class Update>
+vb_status n4(const LinearArgs &a, const LinearExtra &extra, const Update &update, const linear_items &items, vb_stream *stream) {
+    const RowsOut<PARTS, Update> out = rows_out<Block, PARTS>(a, extra, update);
     const N4Input in = {a.x, extra.norm, extra.with_norm, extra.eps, (int)a.n, (int)Packed<Block>::tiles_of(a.cols),
                         ceil_div(out.tile_rows, PARTS), items.stages, items.chunk, items.rounds, (int)a.cols};
     const bool two = N4Tile<Block>::takes_two && a.n == 2;
     return launch_cluster(stream, KSPLIT, items.blocks, 32 * items.warps, items.shared_bytes,
-                          two ? n4_kernel<Block, PARTS, KSPLIT, N4Tile<Block>::takes_two>
-                              : n4_kernel<Block, PARTS, KSPLIT, false>,
+                          two ? n4_kernel<Block, PARTS, KSPLIT, N4Tile<Block>::takes_two, Update>
+                              : n4_kernel<Block, PARTS, KSPLIT, false, Update>,
                           in, out);
 }
 
-template <class Block>
-vb_status n4(const LinearArgs &a, const LinearExtra &extra, const RowsUpdate &update,
-             const linear_items &items, vb_stream *stream) {
+template <class Block, class Update>
+vb_status n4(const LinearArgs &a, const LinearExtra &extra, const Update &update, const linear_items &items, vb_stream *stream) {
     if (items.ksplit == 2) return n4<Block, 2, 2>(a, extra, update, items, stream);
     return items.parts == 2 ? n4<Block, 2, 1>(a, extra, update, items, stream)
                             : n4<Block, 1, 1>(a, extra, update, items, stream);
 }
 
-} // namespace
-
-vb_status packed_n4(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items,
-                    vb_stream *stream) {
-    RowsUpdate update;
-    VB_TRY(project_rows(&update, extra.adapter, 1, a.x, extra.with_norm, extra.norm, extra.eps, a.n, a.cols, stream));
+template <class Update>
+vb_status n4(const LinearArgs &a, const LinearExtra &extra, const Update &update, vb_dtype type,
+             const linear_items &items, vb_stream *stream) {
     switch (type) {
 #define X(type, Block, ...) case type: return n4<Block>(a, extra, update, items, stream);
         VB_PACKED_TYPES(X)
 #undef X
     default: return VB_UNSUPPORTED;
     }
+}
+
+} // namespace
+
+vb_status packed_n4(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items,
+                    vb_stream *stream) {
+    if (!changes_rows(extra.adapter)) return n4(a, extra, NoRowsUpdate(), type, items, stream);
+    RowsUpdate update;
+    VB_TRY(project_rows(&update, extra.adapter, 1, a.x, extra.with_norm, extra.norm, extra.eps, a.n, a.cols, stream));
+    return n4(a, extra, update, type, items, stream);
 }
 
 } // namespace vb

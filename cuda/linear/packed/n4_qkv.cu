@@ -9,9 +9,9 @@
 namespace vb {
 namespace {
 
-template <class A, class B>
+template <class A, class B, class Update>
 __global__ void __launch_bounds__(32 * n4_warps, 2)
-    n4_qkv_kernel(N4Input in, N4Input v, QKVRowsOut out, int first_blocks, int64_t v_row_bytes) {
+    n4_qkv_kernel(N4Input in, N4Input v, QKVRowsOut<Update> out, int first_blocks, int64_t v_row_bytes) {
     out.values = (int)blockIdx.x >= first_blocks;
     if (out.values) in = v, out.row_bytes = v_row_bytes;
     const int index = blockIdx.x - (out.values ? first_blocks : 0),
@@ -21,27 +21,34 @@ __global__ void __launch_bounds__(32 * n4_warps, 2)
 }
 
 // q and k from weights of type A and v from such of type B.
-template <class A, class B>
-vb_status n4_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, const RowsUpdate &update, vb_stream *stream) {
+template <class A, class B, class Update>
+vb_status n4_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, const Update &update, vb_stream *stream) {
     static_assert(Packed<A>::depth == Packed<B>::depth, "one tiling of x");
-    const QKVRowsOut out = qkv_out<A>(a, c, update);
+    const QKVRowsOut<Update> out = qkv_out<A>(a, c, update);
     const int tiles = (int)Packed<A>::tiles_of(a.wq.cols), kv_items = out.head_items * (int)a.kv_heads;
     const auto input = [&](int count, const linear_items &items) {
         return N4Input{a.x, a.norm, true, a.eps, out.n, tiles, count, items.stages, items.chunk, items.rounds,
                        (int)a.wq.cols};
     };
     return launch_overlapped(stream, c.qk.blocks + c.v.blocks, 32 * c.qk.warps,
-                             larger(c.qk.shared_bytes, c.v.shared_bytes), n4_qkv_kernel<A, B>,
+                             larger(c.qk.shared_bytes, c.v.shared_bytes), n4_qkv_kernel<A, B, Update>,
                              input(out.q_items + kv_items, c.qk), input(kv_items, c.v), out, c.qk.blocks,
                              (int64_t)tiles * Packed<B>::tile_bytes);
+}
+
+template <class Update>
+vb_status n4_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, const Update &update, vb_stream *stream) {
+    return with_mixture(a, [&](auto qk, auto v) { return n4_qkv<decltype(qk), decltype(v)>(a, c, update, stream); });
 }
 
 } // namespace
 
 vb_status packed_n4_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stream *stream) {
+    const Adapter adapter = adapter_of(a);
+    if (!changes_rows(adapter)) return n4_qkv(a, c, NoRowsUpdate(), stream);
     RowsUpdate update;
-    VB_TRY(project_qkv(&update, a, stream));
-    return with_mixture(a, [&](auto qk, auto v) { return n4_qkv<decltype(qk), decltype(v)>(a, c, update, stream); });
+    VB_TRY(project_rows(&update, adapter, 3, a.x, true, a.norm, a.eps, a.batch * a.seq, a.wq.cols, stream));
+    return n4_qkv(a, c, update, stream);
 }
 
 } // namespace vb

@@ -1,5 +1,5 @@
-// project_rows.cu: h = (x V) * codes of 2 to 16 rows of x for an adapter of products that n4.cuh or n32.cuh compute,
-// with the RMS norm of x before it.
+// project_rows.cu: h = (x V) * codes of 2 to 4 rows of x for an adapter of products that n4.cuh computes, with the RMS
+// norm of x before it.
 //
 //   h[n][matrices][8 groups], V [8 groups][cols] of F16
 //   grid     a block for a row of x and eight ranks of a matrix; its 16 warps share the columns, four of 128 a lane
@@ -89,9 +89,8 @@ __global__ void __launch_bounds__(32 * project_warps) project_rows_kernel(RowsPr
 
 vb_status project_rows(RowsUpdate *update, const Adapter &a, int count, const float *x, bool with_norm,
                        const float *norm, float eps, int64_t n, int64_t cols, vb_stream *stream) {
-    if (!a.of[0].v && !a.of[1].v && !a.of[2].v) return VB_OK;
-    static_assert(LINEAR_N32_HOPPER * 3 * LINEAR_ADAPTED_RANKS <= LINEAR_LEFT_SUMS, "in the place of sums of one row");
-    float *const h = left_at(left_by_feed_forward, stream); // the workspace holds x
+    static_assert(LINEAR_N4 * 3 * LINEAR_ADAPTED_RANKS <= LINEAR_LEFT_SUMS, "in the place of sums of one row");
+    float *const h = left_at(left_by_feed_forward, stream); // the workspace is the products'
     if (!h) return VB_OUT_OF_MEMORY;
     const auto u = [&](int matrix) { return a.of[matrix].v ? a.of[matrix].u : nullptr; };
     *update = {h, u(0), u(1), u(2), a.ranks, count};

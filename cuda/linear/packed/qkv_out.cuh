@@ -12,6 +12,7 @@
 
 namespace vb {
 
+template <class Update = NoRowsUpdate>
 struct QKVRowsOut {
     vb_norm_qkv_args a;
     int64_t row_bytes;          // of a row of tiles
@@ -19,7 +20,7 @@ struct QKVRowsOut {
     int inverse;                // 2^16 / head_items, rounded up
     bool values;                // v instead of q and k
     bool raw;                   // products only, to q, k_new and v_new
-    RowsUpdate update;
+    Update update;
     struct Ahead {
         int position, sequence;
         float bias[2], cosine[2], sine[2]; // of each part; with the bias an adapter's change
@@ -53,7 +54,7 @@ struct QKVRowsOut {
             ahead->bias[p] = bias ? bias[place.head * (int)a.dim + place.first + p * place.step + row] : 0.0f;
     }
     VB_DEVICE void fetch_more(Ahead *ahead, int item, int token, int row) const {
-        if (update.h) {
+        if constexpr (Update::active) {
             const Place place = place_of(item);
 #pragma unroll
             for (int p = 0; p < 2; p++)
@@ -105,8 +106,8 @@ struct QKVRowsOut {
     }
 };
 
-template <class Block>
-QKVRowsOut qkv_out(const vb_norm_qkv_args &a, const linear_qkv_choice &c, const RowsUpdate &update) {
+template <class Block, class Update = NoRowsUpdate>
+QKVRowsOut<Update> qkv_out(const vb_norm_qkv_args &a, const linear_qkv_choice &c, const Update &update = {}) {
     using P = Packed<Block>;
     const int head_items = (int)(a.dim / (2 * packed_rows)), q_items = head_items * (int)a.heads;
     return {a, P::tiles_of(a.wq.cols) * P::tile_bytes, (int)(a.batch * a.seq), head_items, q_items,
@@ -121,11 +122,6 @@ template <class A>
 struct SameType<A, A> {
     static constexpr bool value = true;
 };
-
-// An adapter's change of all three products.
-inline vb_status project_qkv(RowsUpdate *update, const vb_norm_qkv_args &a, vb_stream *stream) {
-    return project_rows(update, adapter_of(a), 3, a.x, true, a.norm, a.eps, a.batch * a.seq, a.wq.cols, stream);
-}
 
 // Calls f(A(), B()) with the types of the blocks of q and k, and of v: a mixture of linear_qkv_mixture.
 template <class F>

@@ -9,14 +9,14 @@
 
 namespace vb {
 
-template <int PARTS>
+template <int PARTS, class Update = NoRowsUpdate>
 struct RowsOut {
     const uint8_t *w;
     float *y;
     const float *bias, *add; // or null; add may be y
     int64_t row_bytes;       // of a row of tiles
     int n, rows, tile_rows;
-    RowsUpdate update;
+    Update update;
     struct Ahead {
         float value[PARTS];
     };
@@ -33,11 +33,12 @@ struct RowsOut {
         }
     }
     VB_DEVICE void fetch_more(Ahead *ahead, int item, int token, int row) const {
+        if constexpr (Update::active)
 #pragma unroll
-        for (int p = 0; p < PARTS; p++) {
-            const int r = row_of(item, p, row);
-            if (update.h && r < rows) ahead->value[p] += update.of(0, token, r);
-        }
+            for (int p = 0; p < PARTS; p++) {
+                const int r = row_of(item, p, row);
+                if (r < rows) ahead->value[p] += update.of(0, token, r);
+            }
     }
     VB_DEVICE void store(const Ahead &ahead, int item, int token, int row, const float (&sums)[PARTS]) const {
 #pragma unroll
@@ -48,8 +49,8 @@ struct RowsOut {
     }
 };
 
-template <class Block, int PARTS>
-RowsOut<PARTS> rows_out(const LinearArgs &a, const LinearExtra &extra, const RowsUpdate &update) {
+template <class Block, int PARTS, class Update = NoRowsUpdate>
+RowsOut<PARTS, Update> rows_out(const LinearArgs &a, const LinearExtra &extra, const Update &update = {}) {
     using P = Packed<Block>;
     return {(const uint8_t *)a.w, a.y, a.bias, extra.add, P::tiles_of(a.cols) * P::tile_bytes, (int)a.n, (int)a.rows,
             (int)ceil_div<int64_t>(a.rows, P::rows), update};

@@ -1,5 +1,5 @@
-// rows_update.cuh: an adapter's change of products with 2 to 16 rows of x: U h, with h = (x V) * codes by a small kernel
-// before (project_rows.cu). The `Out` of n4.cuh and n32.cuh adds it to what it adds to a result anyway.
+// rows_update.cuh: an adapter's change of products with 2 to 4 rows of x: U h, with h = (x V) * codes by a small kernel
+// before (project_rows.cu). The `Out` of n4.cuh adds it to what it adds to a result anyway.
 #ifndef VB_LINEAR_ROWS_UPDATE_CUH
 #define VB_LINEAR_ROWS_UPDATE_CUH
 
@@ -7,16 +7,21 @@
 
 namespace vb {
 
+struct NoRowsUpdate {
+    static constexpr bool active = false;
+};
+
 struct RowsUpdate {
-    const float *h = nullptr;               // [n][matrices][ranks]; null: nothing is added
-    const half *first = nullptr, *second = nullptr, *third = nullptr; // U of each matrix, [rows][ranks], or null
-    int ranks = 0, matrices = 0;
+    static constexpr bool active = true;
+    const float *h;                      // [n][matrices][ranks]
+    const half *first, *second, *third;  // U of each matrix, [rows][ranks], or null: nothing is added
+    int ranks, matrices;
 
     // The change of row `row` of a matrix for row `token` of x, after the wait for the kernel before.
     VB_DEVICE float of(int matrix, int token, int row) const {
         // an index would have the parameters copied to memory
         const half *const u = matrix == 0 ? first : matrix == 1 ? second : third;
-        if (!h || !u) return 0;
+        if (!u) return 0;
         const float4 *from = reinterpret_cast<const float4 *>(h + (token * matrices + matrix) * ranks);
         const uint4 *by = reinterpret_cast<const uint4 *>(u + (int64_t)row * ranks);
         float sum = 0;
@@ -33,8 +38,10 @@ struct RowsUpdate {
     }
 };
 
-// Computes h for `count` matrices that share x [n][cols], or its RMS norm where with_norm; `norm` may be null, for ones.
-// Nothing where the adapter changes none of them (project_rows.cu).
+inline bool changes_rows(const Adapter &a) { return a.of[0].v || a.of[1].v || a.of[2].v; }
+
+// Computes h for `count` matrices that share x [n][cols], or its RMS norm where with_norm; `norm` may be null, for ones
+// (project_rows.cu).
 vb_status project_rows(RowsUpdate *update, const Adapter &adapter, int count, const float *x, bool with_norm,
                        const float *norm, float eps, int64_t n, int64_t cols, vb_stream *stream);
 

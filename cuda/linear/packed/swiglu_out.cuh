@@ -9,33 +9,40 @@
 
 namespace vb {
 
+template <class Update = NoRowsUpdate>
 struct SwiGLURowsOut {
     const uint8_t *gate, *up;
     float *out;
     int64_t row_bytes; // of a row of tiles
     int n, rows;
-    RowsUpdate update;
+    Update update;
     struct Ahead {
-        float gate, up; // an adapter's change of each
+        float gate, up; // an adapter's change of each, where there is one
     };
 
     VB_DEVICE const uint8_t *tiles(int item, int part) const { return (part ? up : gate) + item * row_bytes; }
     VB_DEVICE void fetch(Ahead *, int, int, int) const {}
     VB_DEVICE void fetch_more(Ahead *ahead, int item, int token, int row) const {
-        const int r = item * packed_rows + row;
-        const bool changed = update.h && r < rows;
-        ahead->gate = changed ? update.of(0, token, r) : 0.0f;
-        ahead->up = changed ? update.of(1, token, r) : 0.0f;
+        if constexpr (Update::active) {
+            const int r = item * packed_rows + row;
+            ahead->gate = r < rows ? update.of(0, token, r) : 0.0f;
+            ahead->up = r < rows ? update.of(1, token, r) : 0.0f;
+        }
     }
     VB_DEVICE void store(const Ahead &ahead, int item, int token, int row, const float (&sums)[2]) const {
         const int r = item * packed_rows + row;
-        if (token < n && r < rows) out[(int64_t)token * rows + r] =
-                swiglu(sums[0] + ahead.gate, sums[1] + ahead.up);
+        const bool exists = token < n && r < rows;
+        float *const to = out + (int64_t)token * rows + r;
+        if constexpr (Update::active) {
+            if (exists) *to = swiglu(sums[0] + ahead.gate, sums[1] + ahead.up);
+        } else if (exists) {
+            *to = swiglu(sums[0], sums[1]);
+        }
     }
 };
 
-template <class Block>
-SwiGLURowsOut swiglu_out(const SwiGLUArgs &a, const RowsUpdate &update) {
+template <class Block, class Update = NoRowsUpdate>
+SwiGLURowsOut<Update> swiglu_out(const SwiGLUArgs &a, const Update &update = {}) {
     using P = Packed<Block>;
     return {(const uint8_t *)a.gate.data, (const uint8_t *)a.up.data, a.out, P::tiles_of(a.gate.cols) * P::tile_bytes,
             (int)a.n, (int)a.gate.rows, update};

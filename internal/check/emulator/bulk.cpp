@@ -1,5 +1,5 @@
-// bulk.cpp: copies by Hopper's copy engine (TMA) into shared memory. A copy is done when a thread waits for its barrier:
-// what reads the destination without waiting sees what was there before.
+// bulk.cpp: copies by Hopper's copy engine (TMA). A copy into shared memory is done when a thread waits for its barrier:
+// what reads the destination without waiting sees what was there before. A box that is stored is stored at once.
 
 #include "bulk.h"
 
@@ -100,7 +100,53 @@ static void enqueue(Warp &w, BulkCopy c, uint32_t to, uint32_t barrier, int bloc
         w.fail(format("a copy to blocks %#x of a cluster of %zu", blocks, cluster.blocks.size()), lane);
 }
 
+static const TensorMap &tensor_map_at(Warp &w, uint64_t address, int rank, int lane) {
+    if (address & 63) w.fail("a tensor map that is not aligned to 64 bytes", lane, FAULT_MISALIGNED);
+    for (int k = 0; k < 128; k += 16) w.global(address + (uint64_t)k, 16, lane, false);
+    const TensorMap &map = *(const TensorMap *)(uintptr_t)address;
+    if (map.mark != tensor_map_mark || map.rank != rank) w.fail(format("no tensor map of %d dimensions", rank), lane);
+    return map;
+}
+
+// [map, {column, row}], [from]: a box of a matrix; what lies outside the matrix is left out.
+static void build_bulk_store(Decoder &d, Instruction &in) {
+    if (!d.has("tensor") || !d.has("2d") || d.operand(0).parts.size() != 2) d.unknown();
+    Instruction map;
+    d.address(map, d.operand(0));
+    d.address(in, d.operand(1));
+    std::vector<Slot> more = {map.a};
+    for (const Operand &o : d.operand(0).parts[1].parts) more.push_back(d.slot(o, Type::U32));
+    in.more = d.list(more);
+    in.run = [](Warp &w, const Instruction &t) {
+        for (uint32_t rest = w.mask; rest; rest &= rest - 1) {
+            const int i = __builtin_ctz(rest);
+            const TensorMap &map = tensor_map_at(w, w.at<uint64_t>((*t.more)[0])[i], 2, i);
+            const uint32_t from = w.at<uint32_t>(t.a)[i];
+            const int row_bytes = (int)map.box[0] * map.element;
+            if (from & 127 || from < (uint32_t)shared_start ||
+                (int64_t)from + row_bytes * (int64_t)map.box[1] > w.block->shared_end)
+                w.fail(format("a box stored from shared address %#x", from), i, FAULT_ADDRESS);
+            for (int row = 0; row < (int)map.box[1]; row++)
+                for (int e = 0; e < (int)map.box[0]; e++) {
+                    const int64_t column = (int64_t)(int)w.at<uint32_t>((*t.more)[1])[i] + e,
+                                  at = (int64_t)(int)w.at<uint32_t>((*t.more)[2])[i] + row;
+                    if (column < 0 || column >= (int64_t)map.sizes[0] || at < 0 || at >= (int64_t)map.sizes[1]) continue;
+                    uint32_t place = from + (uint32_t)(row * row_bytes + e * map.element);
+                    if (map.swizzle) place ^= (place >> 7 & (map.swizzle / 16u - 1)) << 4;
+                    memcpy(w.global(map.address + (uint64_t)at * map.strides[0] + (uint64_t)(column * map.element),
+                                    map.element, i, true),
+                           w.block->memory + place, map.element);
+                }
+        }
+    };
+}
+
 void build_bulk_copy(Decoder &d, Instruction &in) {
+    if (d.has("commit_group") || d.has("wait_group")) { // of stores, which are done
+        in.run = [](Warp &, const Instruction &) {};
+        return;
+    }
+    if (d.has("bulk_group")) return build_bulk_store(d, in);
     if (!d.has("shared::cluster") || !d.has("global") || !d.has("mbarrier::complete_tx::bytes")) d.unknown();
     Instruction other;
     d.address(in, d.operand(0)); // shared
@@ -121,12 +167,7 @@ void build_bulk_copy(Decoder &d, Instruction &in) {
         in.run = [](Warp &w, const Instruction &t) {
             for (uint32_t rest = w.mask; rest; rest &= rest - 1) {
                 const int i = __builtin_ctz(rest);
-                const uint64_t map_address = w.at<uint64_t>((*t.more)[0])[i];
-                if (map_address & 63) w.fail("a tensor map that is not aligned to 64 bytes", i, FAULT_MISALIGNED);
-                for (int k = 0; k < 128; k += 16) w.global(map_address + (uint64_t)k, 16, i, false);
-                const TensorMap &map = *(const TensorMap *)(uintptr_t)map_address;
-                if (map.mark != tensor_map_mark || map.rank != t.count)
-                    w.fail(format("no tensor map of %d dimensions", t.count), i);
+                const TensorMap &map = tensor_map_at(w, w.at<uint64_t>((*t.more)[0])[i], t.count, i);
                 BulkCopy c = {};
                 c.map = &map;
                 c.bytes = map.element;
