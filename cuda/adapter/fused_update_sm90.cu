@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(product_threads, 1)
     if (group == 0) {
         sm90::registers_shrink<40>();
         const bool copies = threadIdx.x == 0;
-        if (RANKS == 256 && threadIdx.x >= 64 && p.codes) { // which are read between the products, by all blocks at once
+        if (RANKS == 256 && threadIdx.x >= 64 && p.codes) { // all blocks read them between the products, at once
             constexpr int line = 64;                        // elements
             for (int i = threadIdx.x - 64; i < ROWS * RANKS / line; i += 64) {
                 const int of = row0 + i / (RANKS / line), at = i % (RANKS / line) * line;
@@ -273,8 +273,8 @@ __global__ void __launch_bounds__(product_threads, 1)
                         for (int i = 0; i < 4; i++)
                             words[i] = pack<T>(sum[4 * j + 2 * i] * p.scale, sum[4 * j + 2 * i + 1] * p.scale);
                         store_matrices(boxes + j / 8 * Stage::result_box + lane % 16 * sm90::row_bytes +
-                                                 ((j % 8 + lane / 16) ^ lane % 8) * 16,
-                                             words);
+                                           ((j % 8 + lane / 16) ^ lane % 8) * 16,
+                                       words);
                     }
                     sm90::shared_writes_fence();
                     __syncwarp();
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(product_threads, 1)
 #pragma unroll
                         for (int i = 0; i < width / 64; i++)
                             store_box(&out_map, boxes + i * Stage::result_box, tile * columns + 64 * i,
-                                            row0 + consumer * 64 + warp * 16);
+                                      row0 + consumer * 64 + warp * 16);
                         stores_commit();
                     }
                     continue;

@@ -14,7 +14,8 @@ __global__ void __launch_bounds__(32 * n4_warps, 2) n4_kernel(N4Input in, RowsOu
 }
 
 template <class Block, int PARTS, int KSPLIT, class Update>
-vb_status n4(const LinearArgs &a, const LinearExtra &extra, const Update &update, const linear_items &items, vb_stream *stream) {
+vb_status n4(const LinearArgs &a, const LinearExtra &extra, const Update &update, const linear_items &items,
+             vb_stream *stream) {
     const RowsOut<PARTS, Update> out = rows_out<Block, PARTS>(a, extra, update);
     const N4Input in = {a.x, extra.norm, extra.with_norm, extra.eps, (int)a.n, (int)Packed<Block>::tiles_of(a.cols),
                         ceil_div(out.tile_rows, PARTS), items.stages, items.chunk, items.rounds, (int)a.cols};
@@ -26,7 +27,8 @@ vb_status n4(const LinearArgs &a, const LinearExtra &extra, const Update &update
 }
 
 template <class Block, class Update>
-vb_status n4(const LinearArgs &a, const LinearExtra &extra, const Update &update, const linear_items &items, vb_stream *stream) {
+vb_status n4(const LinearArgs &a, const LinearExtra &extra, const Update &update, const linear_items &items,
+             vb_stream *stream) {
     if (items.ksplit == 2) return n4<Block, 2, 2>(a, extra, update, items, stream);
     return items.parts == 2 ? n4<Block, 2, 1>(a, extra, update, items, stream)
                             : n4<Block, 1, 1>(a, extra, update, items, stream);

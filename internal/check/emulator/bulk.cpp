@@ -1,5 +1,5 @@
-// bulk.cpp: copies by Hopper's copy engine (TMA). A copy into shared memory is done when a thread waits for its barrier:
-// what reads the destination without waiting sees what was there before. A box that is stored is stored at once.
+// bulk.cpp: copies by Hopper's copy engine (TMA). A copy into shared memory is done when a thread waits for its
+// barrier: what reads the destination without waiting sees what was there before. A box is stored at once.
 
 #include "bulk.h"
 
@@ -130,7 +130,8 @@ static void build_bulk_store(Decoder &d, Instruction &in) {
                 for (int e = 0; e < (int)map.box[0]; e++) {
                     const int64_t column = (int64_t)(int)w.at<uint32_t>((*t.more)[1])[i] + e,
                                   at = (int64_t)(int)w.at<uint32_t>((*t.more)[2])[i] + row;
-                    if (column < 0 || column >= (int64_t)map.sizes[0] || at < 0 || at >= (int64_t)map.sizes[1]) continue;
+                    if (column < 0 || column >= (int64_t)map.sizes[0] || at < 0 || at >= (int64_t)map.sizes[1])
+                        continue;
                     uint32_t place = from + (uint32_t)(row * row_bytes + e * map.element);
                     if (map.swizzle) place ^= (place >> 7 & (map.swizzle / 16u - 1)) << 4;
                     memcpy(w.global(map.address + (uint64_t)at * map.strides[0] + (uint64_t)(column * map.element),
