@@ -76,6 +76,7 @@ VB_DEVICE void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: 
 VB_DEVICE void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 // Waits until they are stored.
 VB_DEVICE void stores_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+VB_DEVICE void prefetch_l2(const void *line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line) : "memory"); }
 
 #endif
 
@@ -116,6 +117,13 @@ __global__ void __launch_bounds__(product_threads, 1)
     if (group == 0) {
         sm90::registers_shrink<40>();
         const bool copies = threadIdx.x == 0;
+        if (RANKS == 256 && threadIdx.x >= 64 && p.codes) { // all blocks read them between the products, at once
+            constexpr int line = 64;                        // elements
+            for (int i = threadIdx.x - 64; i < ROWS * RANKS / line; i += 64) {
+                const int of = row0 + i / (RANKS / line), at = i % (RANKS / line) * line;
+                if (of < p.m && at < p.r) prefetch_l2(p.codes + of * p.codes_stride + at);
+            }
+        }
         StageAt<Stage::count> at(1);
         if (copies)
             for (int step = 0; step < steps; step++, at.advance()) {
@@ -225,20 +233,27 @@ __global__ void __launch_bounds__(product_threads, 1)
         for (int nth = 0; nth < tiles; nth++) {
             float sum[width / 2] = {};
             sm90::settle(sum);
-            if (in_turn) sm90::group_sync(2 + consumer, 256);
+            if (in_turn) {
+                sm90::barrier_wait(&full[at.stage], at.phase); // before the turn, which nothing is to hold up
+                sm90::group_sync(2 + consumer, 256);
+            }
 #pragma unroll
             for (int step = 0; step < Stage::steps; step++) {
                 sm90::barrier_wait(&full[at.stage], at.phase);
                 const uint64_t u = sm90::describe(ring + at.stage * Stage::bytes + column0 * sm90::row_bytes, 0);
                 sm90::wgmma_fence();
 #pragma unroll
-                for (int i = 0; i < 4 * Stage::boxes; i++)
+                for (int i = 0; i < 4 * Stage::boxes; i++) {
+                    // the other warpgroup's products come behind the last two of these
+                    if (in_turn && step + 1 == Stage::steps && i + 2 == 4 * Stage::boxes &&
+                        (consumer == 0 || nth + 1 < tiles))
+                        sm90::group_arrive(3 - consumer, 256);
                     sm90::WgmmaRegisters<T, width, 0>::run(sum, h[step * 4 * Stage::boxes + i],
                                                            u + (i / 4 * Stage::box_bytes + i % 4 * 32) / 16);
+                }
                 sm90::wgmma_commit();
                 if (step + 1 < Stage::steps) at.advance();
             }
-            if (in_turn && (consumer == 0 || nth + 1 < tiles)) sm90::group_arrive(3 - consumer, 256);
             sm90::wgmma_wait<0>();
 #pragma unroll
             for (int step = Stage::steps - 1; step >= 0; step--)
