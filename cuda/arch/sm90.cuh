@@ -144,6 +144,14 @@ VB_DEVICE void copy_box(void *shared, const CUtensorMap *map, uint64_t *barrier,
         "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(middle), "r"(outer)
         : "memory");
 }
+// The same of a five-dimensional tensor; coordinates from the innermost on.
+VB_DEVICE void copy_box(void *shared, const CUtensorMap *map, uint64_t *barrier, const int (&at)[5]) {
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
+                 "%6, %7}], [%2];" ::"r"(shared_address(shared)),
+                 "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]),
+                 "r"(at[4])
+                 : "memory");
+}
 // A two-dimensional box into the shared memory of every block of the cluster whose bit is set in `blocks`.
 // Each block's barrier counts the bytes. It lies at the same place as this block's barrier.
 VB_DEVICE void copy_box_multicast(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int outer,
@@ -341,7 +349,7 @@ VB_WGMMA_A_TYPE(bf16, "bf16")
 // The function needs a current context, and a thread that has launched nothing yet lacks one.
 template <int RANK>
 inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, const int64_t (&sizes)[RANK],
-                            const int64_t (&strides)[RANK - 1], int box, vb_stream *stream) {
+                            const int64_t (&strides)[RANK - 1], int box, vb_stream *stream, int planes = 1) {
     VB_TRY(make_current(stream->device));
     static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
         void *function = nullptr;
@@ -358,7 +366,7 @@ inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, c
     for (int i = 0; i < RANK; i++) {
         extents[i] = (cuuint64_t)sizes[i];
         if (i > 0) bytes[i - 1] = (cuuint64_t)strides[i - 1] * 2;
-        boxes[i] = i == 0 ? tile_width : i == 1 ? (cuuint32_t)box : 1;
+        boxes[i] = (cuuint32_t)(i == 0 ? tile_width : i == 1 ? box : i == 2 ? planes : 1);
         steps[i] = 1;
     }
     const CUresult error =

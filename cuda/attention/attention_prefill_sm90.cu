@@ -2,7 +2,8 @@
 // 2024).
 //
 //   grid     one block an SM, which takes tiles of 128 packed query rows from a counter, tiles with the most keys first
-//   block    three warpgroups: a warp of the first copies keys and values by TMA, the other two take 64 rows each.
+//   block    three warpgroups: a warp of the first copies keys, values and 16-bit queries by TMA, the other two take 64
+//            rows each, or as many as have whole groups of heads.
 //            SHARED_ROWS, where all tiles of 64 rows run at once: both take the same rows and every second block of
 //            keys, and exchange sums of half of the columns in the end
 //   shared   queries [128][DIMS], of two tiles for 64 dimensions, then rings of keys and of values [KEYS][DIMS],
@@ -45,9 +46,8 @@ struct PrefillTile {
     static_assert(ATTENTION_PREFILL_SM90_KEYS % keys == 0, "a ring has a whole number of blocks");
     static constexpr int stages = keys * DIMS <= 8192 ? 4 : 2;
     static constexpr int query_bytes = rows * DIMS * 2, tile_bytes = keys * DIMS * 2;
-    // Where queries are of 16 bits, the next tile's are copied while a tile is computed. 128 dimensions gained nothing.
-    static constexpr bool next_queries = !SHARED_ROWS && DIMS == 64;
-    static constexpr int query_tiles = next_queries ? 2 : 1;
+    // The next tile's queries are copied once the last product with this tile's is done, or to a second place.
+    static constexpr int query_tiles = !SHARED_ROWS && DIMS == 64 ? 2 : 1;
     static constexpr int exchange_vectors = DIMS / 16 + 1; // half of a thread's outputs, and its rows' maxima and sums
     static constexpr int exchange_bytes = SHARED_ROWS ? consumers * exchange_vectors * 128 * 16 : 0;
     static constexpr int shared_bytes = sm90::swizzle_bytes + query_tiles * query_bytes + 2 * stages * tile_bytes +
@@ -165,11 +165,13 @@ VB_DEVICE void store_row(TQ *target, const float (&out)[DIMS / 2], int h, float 
 
 #endif // VB_SM90A
 
-// tickets[0] counts the tiles taken, tickets[1] the blocks that are done; both are 0 between kernels.
+// tickets[0] counts the tiles taken, tickets[1] the blocks that are done; both are 0 between kernels. A consumer takes
+// `own_rows` rows. Where `tokens` is not 0, they are boxes of q_map of so many tokens, else threads copy queries.
 template <class TQ, class TO, class TKV, int DIMS, bool SHARED_ROWS>
 __global__ void __launch_bounds__(threads, 1)
-    attention_prefill_sm90_kernel(const __grid_constant__ CUtensorMap k_map, const __grid_constant__ CUtensorMap v_map,
-                                  const AttentionShape a, unsigned heads, unsigned *tickets, unsigned *flags) {
+    attention_prefill_sm90_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
+                                  const __grid_constant__ CUtensorMap v_map, const AttentionShape a, int own_rows,
+                                  int tokens, unsigned heads, unsigned *tickets, unsigned *flags) {
 #ifdef VB_SM90A
     using Tile = PrefillTile<DIMS, SHARED_ROWS>;
     // of a stage: one a warp
@@ -177,9 +179,10 @@ __global__ void __launch_bounds__(threads, 1)
     using Ring = RingPosition<stages>;
     extern __shared__ char shared[];
     __shared__ uint64_t k_full[stages], k_empty[stages], v_full[stages], v_empty[stages], job_full[2], job_empty[2];
-    constexpr bool next_queries = Tile::next_queries && sizeof(TQ) == 2;
-    constexpr int copiers = 96; // threads that copy the next tile's queries
-    __shared__ uint64_t q_full[2], q_empty[2];
+    using QueryRing = RingPosition<Tile::query_tiles>;
+    const bool boxes = sizeof(TQ) == 2 && tokens > 0;
+    const unsigned tile_rows = SHARED_ROWS ? own_rows : own_rows * consumers;
+    __shared__ uint64_t q_full[Tile::query_tiles], q_empty[Tile::query_tiles];
     __shared__ uint64_t exchanged; // completes once a tile: the sums of both consumers can be read
     __shared__ Job jobs[2];
     char *const q_tile =
@@ -191,6 +194,7 @@ __global__ void __launch_bounds__(threads, 1)
     const unsigned tiles = a.tiles * heads;
 
     if (threadIdx.x == 0) {
+        if (boxes) sm90::prefetch_map(&q_map);
         sm90::prefetch_map(&k_map);
         sm90::prefetch_map(&v_map);
         for (int s = 0; s < stages; s++) {
@@ -201,8 +205,10 @@ __global__ void __launch_bounds__(threads, 1)
         }
         for (int s = 0; s < 2; s++) {
             sm90::barrier_init(&job_full[s], 1);
-            sm90::barrier_init(&job_empty[s], 4 * consumers + (next_queries ? copiers / 32 : 0));
-            sm90::barrier_init(&q_full[s], copiers);
+            sm90::barrier_init(&job_empty[s], 4 * consumers);
+        }
+        for (int s = 0; s < Tile::query_tiles; s++) {
+            sm90::barrier_init(&q_full[s], 1);
             sm90::barrier_init(&q_empty[s], 4 * consumers);
         }
         sm90::barrier_init(&exchanged, 128 * consumers);
@@ -218,11 +224,12 @@ __global__ void __launch_bounds__(threads, 1)
         if (threadIdx.x < 32) {
             Ring k_at, v_at;
             RingPosition<2> job_at;
+            QueryRing q_at;
             for (unsigned tile = blockIdx.x; tile < tiles; job_at.advance()) {
                 unsigned next = tiles;
                 if (lane == 0 && gridDim.x < tiles) next = gridDim.x + atomicAdd(tickets, 1);
-                const TileOf place(a, tile, heads, Tile::rows);
-                const unsigned end = smaller(place.first_row + Tile::rows, a.rows);
+                const TileOf place(a, tile, heads, tile_rows);
+                const unsigned end = smaller(place.first_row + tile_rows, a.rows);
                 const KeyRange all = keys_of_tokens(a, place.b, place.first_row / a.group, (end - 1) / a.group);
                 const int outer = int((a.sequences ? a.sequences[place.b] : place.b) * a.kv_heads + place.kv_head);
                 if (lane == 0) {
@@ -243,45 +250,34 @@ __global__ void __launch_bounds__(threads, 1)
                                            outer);
                         at.advance();
                     };
+                    const auto load_queries = [&] {
+                        if (!boxes) return;
+                        constexpr int parts = Tile::rows / rows_per_group;
+                        char *const to = q_tile + q_at.stage() * Tile::query_bytes;
+                        sm90::barrier_wait(&q_empty[q_at.stage()], q_at.phase() ^ 1);
+                        sm90::barrier_expect(&q_full[q_at.stage()], parts * DIMS * own_rows * 2);
+#pragma unroll
+                        for (int i = 0; i < parts * (DIMS / 64); i++)
+                            sm90::copy_box(to + i * rows_per_group * sm90::row_bytes, &q_map, &q_full[q_at.stage()],
+                                           {i % (DIMS / 64) * 64, 0,
+                                            int(place.first_row / a.group) + i / (DIMS / 64) * tokens,
+                                            (int)place.kv_head, (int)place.b});
+                        q_at.advance();
+                    };
                     // From the last keys to the first, as the consumers need them.
                     const int first = all.lo / KEYS, last = all.hi > all.lo ? (all.hi - 1) / KEYS : first - 1;
                     for (int block = last; block >= first; block--) {
                         load(k_ring, k_at, k_full, k_empty, &k_map, block);
                         if (block < last) load(v_ring, v_at, v_full, v_empty, &v_map, block + 1);
+                        else load_queries();
                     }
+                    if (last < first) load_queries();
                     if (last >= first) load(v_ring, v_at, v_full, v_empty, &v_map, first);
                 }
                 tile = __shfl_sync(all_lanes, next, 0);
             }
             if (lane == 0 && gridDim.x < tiles && atomicAdd(tickets + 1, 1) == gridDim.x - 1)
                 tickets[0] = 0, tickets[1] = 0;
-        } else if constexpr (next_queries) {
-            RingPosition<2> job_at, q_at;
-            q_at.advance(); // the consumers copy the first
-            for (unsigned tile = blockIdx.x; tile < tiles; job_at.advance(), q_at.advance()) {
-                sm90::barrier_wait(&job_full[job_at.stage()], job_at.phase());
-                tile = jobs[job_at.stage()].next;
-                __syncwarp();
-                if (lane == 0) sm90::barrier_arrive(&job_empty[job_at.stage()]);
-                if (tile >= tiles) break;
-                const TileOf place(a, tile, heads, Tile::rows);
-                const unsigned to = shared_address(q_tile) + q_at.stage() * Tile::query_bytes;
-                sm90::barrier_wait(&q_empty[q_at.stage()], q_at.phase() ^ 1);
-                for (int item = threadIdx.x - 32; item < Tile::rows * DIMS / 8; item += copiers) {
-                    const int row = item / (DIMS / 8), chunk = item % (DIMS / 8), own = row % rows_per_group;
-                    const bool inside = place.first_row + row < a.rows && chunk * 8 < (int)a.dim;
-                    const TQ *const from =
-                        (const TQ *)a.q +
-                        (inside ? query_offset(a, place.b, place.kv_head, place.first_row + row) + chunk * 8 : 0);
-                    copy_async_part(to + row / rows_per_group * (rows_per_group * DIMS * 2) +
-                                        chunk / 8 * rows_per_group * sm90::row_bytes + swizzled(own, chunk % 8, 8),
-                                    from, inside ? 16 : 0);
-                }
-                copy_async_commit();
-                copy_async_wait<0>();
-                sm90::shared_writes_fence();
-                sm90::barrier_arrive(&q_full[q_at.stage()]);
-            }
         }
     } else {
         sm90::registers_grow<232>();
@@ -297,7 +293,6 @@ __global__ void __launch_bounds__(threads, 1)
             else sm90::group_sync(OWN + consumer, writers);
         };
         char *const queries = q_tile + (SHARED_ROWS ? 0 : consumer * rows_per_group * DIMS * 2);
-        uint64_t q_operand = sm90::describe(queries, 0);
         const auto release = [&](uint64_t *empty) {
             if (lane == 0) sm90::barrier_arrive(empty);
         };
@@ -306,15 +301,14 @@ __global__ void __launch_bounds__(threads, 1)
         Ring k_at, v_at;
         RingPosition<2> job_at;
         for (unsigned tile = blockIdx.x; tile < tiles; job_at.advance()) {
-            const TileOf place(a, tile, heads, Tile::rows);
-            const unsigned first_row = place.first_row + (SHARED_ROWS ? 0 : consumer * rows_per_group);
-            const int rows = smaller((int)a.rows - (int)first_row, rows_per_group), dim = (int)a.dim; // may be negative
+            const TileOf place(a, tile, heads, tile_rows);
+            const unsigned first_row = place.first_row + (SHARED_ROWS ? 0 : consumer * own_rows);
+            const int rows = smaller((int)a.rows - (int)first_row, own_rows), dim = (int)a.dim; // may be negative
 
             constexpr int chunks = DIMS / 8, copies = rows_per_group * chunks / writers;
-            if (next_queries) q_operand = sm90::describe(queries + job_at.stage() * Tile::query_bytes, 0);
-            if (next_queries && job_at.count > 0) {
-                sm90::barrier_wait(&q_full[job_at.stage()], (job_at.count - 1) / 2 & 1);
-            } else { // while the tile's keys are looked for
+            const QueryRing q_at{job_at.count};
+            const uint64_t q_operand = sm90::describe(queries + q_at.stage() * Tile::query_bytes, 0);
+            if (!boxes) { // while the tile's keys are looked for
                 uint4 query[copies];
 #pragma unroll
                 for (int i = 0; i < copies; i++) {
@@ -326,7 +320,8 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
                 for (int i = 0; i < copies; i++) {
                     const int item = i * writers + writer, row = item / chunks, chunk = item % chunks;
-                    *reinterpret_cast<uint4 *>(queries + chunk / 8 * rows_per_group * sm90::row_bytes +
+                    *reinterpret_cast<uint4 *>(queries + q_at.stage() * Tile::query_bytes +
+                                               chunk / 8 * rows_per_group * sm90::row_bytes +
                                                swizzled(row, chunk % 8, 8)) = query[i];
                 }
                 sm90::shared_writes_fence();
@@ -427,6 +422,12 @@ __global__ void __launch_bounds__(threads, 1)
             const Ring end{k_at.count + (last - first + 1)};
             int block = last;
             if (SHARED_ROWS) block -= consumer, k_at.advance(consumer), v_at.advance(consumer);
+            // After the last product with the queries.
+            const auto release_queries = [&] {
+                if (boxes && block - step < first) release(&q_empty[q_at.stage()]);
+            };
+            if (boxes) sm90::barrier_wait(&q_full[q_at.stage()], q_at.phase());
+            if (block < first) release_queries();
             if (block >= first) {
                 sm90::barrier_wait(&k_full[k_at.stage()], k_at.phase());
                 sm90::wgmma_fence();
@@ -434,6 +435,7 @@ __global__ void __launch_bounds__(threads, 1)
                 sm90::wgmma_wait<0>();
                 sm90::settle(score);
                 release(&k_empty[k_at.stage()]);
+                release_queries();
                 k_at.advance(step);
                 soften(block * KEYS);
                 pack_weights();
@@ -463,6 +465,7 @@ __global__ void __launch_bounds__(threads, 1)
                     sm90::wgmma_wait<1>();
                     sm90::settle(score);
                     release(&k_empty[k_at.stage()]);
+                    release_queries();
                     k_at.advance(step);
                     soften(block * KEYS);
                     sm90::wgmma_wait<0>();
@@ -485,7 +488,6 @@ __global__ void __launch_bounds__(threads, 1)
                 v_at.advance(step);
             }
             k_at = v_at = end;
-            if (next_queries) release(&q_empty[job_at.stage()]);
             const auto target = [&](int h) {
                 const int row = warp * 16 + g + 8 * h;
                 return (TO *)a.out + (row < rows ? query_offset(a, place.b, place.kv_head, first_row + row) : 0);
@@ -547,27 +549,49 @@ __global__ void __launch_bounds__(threads, 1)
 #endif
 }
 
+// Tokens whose queries, of all heads of a group, are copied as a box to a consumer's 64 rows. 0: copied by threads, where
+// queries are converted, or whole groups leave more than four of 64 rows empty.
+template <class TQ>
+int tokens_of_box(const vb_attention_args &a) {
+    const int64_t group = a.heads / a.kv_heads, tokens = rows_per_group / group;
+    return sizeof(TQ) == 2 && tokens * group >= rows_per_group - 4 ? (int)tokens : 0;
+}
+template <class TQ>
+int rows_of_group(const vb_attention_args &a) {
+    const int tokens = tokens_of_box<TQ>(a);
+    return tokens > 0 ? tokens * (int)(a.heads / a.kv_heads) : rows_per_group;
+}
+
 template <class TQ, class TO, class TKV, int DIMS, bool SHARED_ROWS>
 vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned *flags = nullptr) {
     using Tile = PrefillTile<DIMS, SHARED_ROWS>;
-    const AttentionShape shape = shape_of(a, Tile::rows);
+    const int tokens = tokens_of_box<TQ>(a), own_rows = rows_of_group<TQ>(a);
+    const AttentionShape shape = shape_of(a, Tile::rows / rows_per_group * own_rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
     // Rows from kv_len on read as zeros. The sequences that there are only the device may know.
     const int64_t sizes[3] = {a.dim, smaller(a.kv_len, a.kv_capacity), a.sequences ? INT32_MAX : (int64_t)heads},
                   strides[2] = {a.dim, a.kv_capacity * a.dim};
-    CUtensorMap k_map, v_map;
+    CUtensorMap q_map = {}, k_map, v_map;
+    if (tokens > 0) {
+        const int64_t group = a.heads / a.kv_heads, queries[5] = {a.dim, group, a.seq, a.kv_heads, a.batch};
+        // Of one of them, the distance to the next may be anything.
+        const int64_t apart[4] = {group > 1 ? a.q_head_stride : a.dim, a.seq > 1 ? a.q_row_stride : a.dim,
+                                  a.kv_heads > 1 ? group * a.q_head_stride : a.dim,
+                                  a.batch > 1 ? a.q_batch_stride : a.dim};
+        VB_TRY(sm90::tensor_map<5>(&q_map, a.q, a.type, queries, apart, (int)group, stream, tokens));
+    }
     VB_TRY(sm90::tensor_map(&k_map, a.k, a.kv_type, sizes, strides, Tile::keys, stream));
     VB_TRY(sm90::tensor_map(&v_map, a.v, a.kv_type, sizes, strides, Tile::keys, stream));
     return launch_overlapped(stream, smaller(shape.tiles * heads, (unsigned)multiprocessors(stream)), threads,
-                             Tile::shared_bytes, attention_prefill_sm90_kernel<TQ, TO, TKV, DIMS, SHARED_ROWS>, k_map,
-                             v_map, shape, heads, counters(stream), flags);
+                             Tile::shared_bytes, attention_prefill_sm90_kernel<TQ, TO, TKV, DIMS, SHARED_ROWS>, q_map,
+                             k_map, v_map, shape, own_rows, tokens, heads, counters(stream), flags);
 }
 
 // Where tiles of half as many rows can all run at once, the wait is half as long: half of the keys each.
 template <class TQ, class TO, class TKV, int DIMS>
 vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned *flags = nullptr) {
     if constexpr (DIMS <= 128) { // the exchanged sums find no room beside larger tiles
-        const int64_t tiles = shape_of(a, rows_per_group).tiles * a.batch * a.kv_heads;
+        const int64_t tiles = shape_of(a, rows_of_group<TQ>(a)).tiles * a.batch * a.kv_heads;
         if (tiles <= multiprocessors(stream)) return launch_prefill<TQ, TO, TKV, DIMS, true>(a, stream, flags);
     }
     return launch_prefill<TQ, TO, TKV, DIMS, false>(a, stream, flags);

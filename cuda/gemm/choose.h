@@ -16,8 +16,9 @@
     X(MATMUL_SHORT, "matmul_short", "gemm/matmul_short.cu", "16 bits of any layout and strides, k of at most 64, 8.0") \
     X(MATMUL_3XTF32, "matmul_3xtf32", "gemm/matmul_3xtf32.cu",                                                         \
       "F32, contiguous, 64 rows of A or at most 640^3 products, 8.0 with 196 KiB of shared memory")                    \
-    X(GEMM_M64_SM90, "gemm_m64_sm90", "gemm/gemm_m64_sm90.cu", "16 bits, rows of whole vectors, up to 64 of A, 9.0")   \
-    X(GEMM_SM90, "gemm_sm90", "gemm/gemm_sm90.cu", "16 bits, contiguous, whole vectors, 9.0")                          \
+    X(GEMM_M64_SM90, "gemm_m64_sm90", "gemm/gemm_m64_sm90.cu",                                                         \
+      "16 bits, rows of whole vectors, up to 64 rows of A or columns of B, 9.0")                                       \
+    X(GEMM_SM90, "gemm_sm90", "gemm/gemm_sm90.cu", "16 bits, rows of whole vectors, A as [m][k], 9.0")                 \
     X(GEMM_3XF16_SM90, "gemm_3xf16_sm90", "gemm/gemm_3xf16_sm90.cu", "F32, contiguous, B as [k][n], 9.0")              \
     X(MATMUL_SM90, "matmul_sm90", "gemm/matmul_sm90.cu", "16 bits, any layout of whole vectors, 9.0")                  \
     X(MATMUL_3XF16_SM90, "matmul_3xf16_sm90", "gemm/matmul_3xf16_sm90.cu", "F32, any layout, large, 9.0")              \
@@ -104,21 +105,28 @@ static inline int gemm_m64_ksplit(int64_t n, int64_t k, int multiprocessors) {
         ksplit *= 2;
     return ksplit;
 }
-/* Where k has to be shared, more than 32 rows of sums take too long to exchange. */
-static inline int gemm_m64_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const int sms = gpu->multiprocessors;
-    return matmul_sizes_below(x, (1 << 27) + 1) &&
-           (x->m <= 32 || (x->m <= 64 && gemm_m64_ksplit(x->n, x->k, sms) == 1 && x->n >= 64 * sms));
+/* Whether the few are columns of B: the product is computed turned. */
+static inline int gemm_m64_turned(const vb_matmul_args *x) { return x->n <= 64 && x->n < x->m; }
+/* Where k has to be shared, more than 32 rows of sums take too long to exchange. Rows with gaps and the few of other
+ * layouts: where the other operand is large and a third of the multiprocessors have a block. More than 8 blocks may share
+ * k elsewhere. */
+static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const int sms = gpu->multiprocessors, turned = gemm_m64_turned(x);
+    const int64_t few = turned ? x->n : x->m, many = turned ? x->m : x->n;
+    if (gpu->capability != 90 || x->type == VB_F32 || x->batch != 1 || few > 64 || !matmul_operand_vectors(x) ||
+        !matmul_sizes_below(x, (1 << 27) + 1))
+        return 0;
+    const int ksplit = gemm_m64_ksplit(many, x->k, sms), blocks = (int)vb_ceil_div(many, GEMM_M64_TILE) * ksplit;
+    return (few <= 32 || (ksplit == 1 && many >= 64 * sms)) &&
+           ((!turned && matmul_contiguous(x) && x->n % 8 == 0 && vb_aligned16(x->c)) ||
+            (x->k * many >= 1 << 20 && 3 * blocks >= sms));
 }
 
-/* The same of rows with gaps, where B is large and a third of the multiprocessors have a block: more than 8 blocks may
- * share k elsewhere. */
-static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const int blocks = (int)vb_ceil_div(x->n, GEMM_M64_TILE) * gemm_m64_ksplit(x->n, x->k, gpu->multiprocessors);
-    return gpu->capability == 90 && x->type != VB_F32 && x->batch == 1 && !x->a_transposed &&
-           matmul_operand_vectors(x) && gemm_m64_suits(x, gpu) &&
-           ((matmul_contiguous(x) && x->n % 8 == 0 && vb_aligned16(x->c)) ||
-            (x->k * x->n >= 1 << 20 && 3 * blocks >= gpu->multiprocessors));
+/* Rows with or without gaps, A stored [m][k], C in whole vectors. */
+static inline int gemm_sm90_takes(const vb_matmul_args *x) {
+    return x->type != VB_F32 && x->batch == 1 && !x->a_transposed && matmul_operand_vectors(x) &&
+           matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride) && x->n % 8 == 0 &&
+           matmul_sizes_below(x, 1 << 30);
 }
 
 /* F32 operands have to be split first, which small products and products of few rows do not repay. */
@@ -480,12 +488,8 @@ static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb
     const int f32 = x->type == VB_F32;
     if (!matmul_sm90_fits(x)) return MATMUL_NONE;
     if (gemm_m64_takes(x, gpu)) return GEMM_M64_SM90;
-    if (matmul_contiguous(x)) {
-        if (!f32 && x->k % 8 == 0 && x->n % 8 == 0 && vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c) &&
-            matmul_sizes_below(x, 1 << 30))
-            return GEMM_SM90;
-        if (f32 && room && gemm_3xf16_suits(x) && gemm_3xf16_pays(x, gpu)) return GEMM_3XF16_SM90;
-    }
+    if (gemm_sm90_takes(x)) return GEMM_SM90;
+    if (f32 && room && matmul_contiguous(x) && gemm_3xf16_suits(x) && gemm_3xf16_pays(x, gpu)) return GEMM_3XF16_SM90;
     if (matmul_ksplit_suits(x, gpu)) return MATMUL_KSPLIT;
     if (!f32 && matmul_operand_vectors(x)) return matmul_sizes_below(x, 1 << 28) ? MATMUL_SM90 : MATMUL_NONE;
     if (!f32) return room && matmul_padded_suits(x) ? MATMUL_PADDED_SM90 : MATMUL_NONE;

@@ -46,11 +46,12 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
                  matmul_3xtf32_bytes(matmul_3xtf32_eights(x->m), matmul_3xtf32_abreast(x->n), x->b_transposed));
         break;
     case GEMM_M64_SM90:
-        CHECK_IT(hopper && !f32 && matmul_operand_vectors(x) && x->batch == 1 && !x->a_transposed && x->k > 0 &&
-                 x->m <= 64);
+        CHECK_IT(hopper && !f32 && matmul_operand_vectors(x) && x->batch == 1 && x->k > 0 &&
+                 (x->m <= 64 || x->n <= 64));
         break;
     case GEMM_SM90:
-        CHECK_IT(hopper && !f32 && matmul_contiguous(x) && aligned && x->k % 8 == 0 && x->n % 8 == 0 && x->k > 0);
+        CHECK_IT(hopper && !f32 && matmul_operand_vectors(x) && x->batch == 1 && !x->a_transposed && x->c_stride % 8 == 0 &&
+                 aligned && x->n % 8 == 0 && x->k > 0);
         break;
     case GEMM_3XF16_SM90:
         CHECK_IT(hopper && f32 && x->precision == VB_PRECISION_FLOAT32 && matmul_contiguous(x) && !x->b_transposed &&
@@ -94,6 +95,7 @@ static void check_named_matmul(void) {
         {100, VB_F32, 64, 2048, 11008, MATMUL_3XTF32}, {120, VB_F32, 64, 2048, 11008, MATMUL_3XTF32_ANY},
         {90, VB_BF16, 4096, 4098, 4096, MATMUL_PADDED_SM90}, {90, VB_BF16, 5, 13690, 24, MATMUL_KSPLIT},
         {86, VB_BF16, 65, 7127, 42, MATMUL_KSPLIT}, {80, VB_F32, 100, 9, 3000, MATMUL_THIN},
+        {90, VB_F16, 4576, 2992, 8, GEMM_M64_SM90}, {90, VB_F16, 7175, 2672, 32, GEMM_M64_SM90},
         {90, VB_F16, 10585, 8, 232, MATMUL_SHORT}, {86, VB_BF16, 1880, 28, 9472, MATMUL_SHORT},
         {75, VB_F16, 4096, 4096, 4096, MATMUL_SIMT},  {53, VB_F32, 16, 17, 16, MATMUL_SIMT},
     };

@@ -267,7 +267,7 @@ vb_status gemm_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream) {
 
     const int steps = (int)(width / product_depth);
     GemmProblem<float> p = {};
-    p.c = (float *)x.c, p.m = (int)m, p.n = (int)n, p.k = (int)k;
+    p.c = (float *)x.c, p.c_stride = n, p.m = (int)m, p.n = (int)n, p.k = (int)k;
     p.steps = steps, p.ksplit = smaller(plan.ksplit, steps), p.group_rows = plan.group_rows;
     p.scaled = {a_scale, b_scale, a, b, k, 1, n, 1, (int)k};
     const auto run = [&](auto bm, auto bn, auto pair) {

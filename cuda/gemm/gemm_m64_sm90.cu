@@ -1,5 +1,6 @@
 // gemm_m64_sm90.cu: products of up to 64 rows of F16 or BF16 with a matrix that is read once, on Hopper:
-// y[m][n] = x[m][k] W, W stored [k][n] or [n][k].
+// y[m][n] = x[m][k] W, W stored [k][n] or [n][k], x stored [m][k] or [k][m]. Of up to 64 columns of B and more rows of A,
+// x is B turned, W is A turned, and y is written turned.
 //
 // W, in either order, is the left factor of wgmma, and fills its 64 rows. x is the right factor: a column for each row
 // of x. Where tiles are few, the blocks of a cluster share k, and each adds up eight rows of x from the others'
@@ -32,8 +33,9 @@ constexpr int w_bytes = tile_rows * sm90::row_bytes;
 template <class T>
 struct Problem {
     T *y;
-    int64_t y_stride;
-    bool pairs; // two columns of y are written at once
+    int64_t y_stride; // between rows; of a turned y, between columns
+    bool turned;      // a column of y is a row of C
+    bool pairs;       // two elements of a row of C are written at once
     int m, n, k, ksplit, w_stages, x_stages;
 };
 
@@ -54,15 +56,11 @@ struct Ring {
     VB_DEVICE void wait_full() const { sm90::barrier_wait(&full[slot], phase); }
 };
 
-// Writes sums of a thread: of columns g and g + 8 of y, rows 8 j + 2 c and + 1; turned, so that it has neighbouring
-// columns.
+// Writes sums of a thread: of columns g and g + 8 of y, rows 8 j + 2 c and + 1; exchanged with others where y is not
+// turned, so that it has neighbours in C.
 template <class T>
 VB_DEVICE void store(const Problem<T> &p, float4 v, int j, int column, int lane) {
     const int g = lane / 4, c = lane % 4;
-    const unsigned low = transposed(pack<T>(v.x, v.y)), high = transposed(pack<T>(v.z, v.w));
-    T *const y = p.y + (8 * j + g) * p.y_stride + column + 2 * c;
-    if (8 * j + g >= p.m) return;
-    const int left = p.n - column - 2 * c;
     const auto store_two = [&](T *to, unsigned two, int inside) {
         if (p.pairs && inside >= 2) {
             *reinterpret_cast<unsigned *>(to) = two;
@@ -71,18 +69,33 @@ VB_DEVICE void store(const Problem<T> &p, float4 v, int j, int column, int lane)
             if (inside >= 2) to[1] = reinterpret_cast<const T *>(&two)[1];
         }
     };
+    if (p.turned) {
+        const int left = p.m - 8 * j - 2 * c;
+        T *const y = p.y + (column + g) * p.y_stride + 8 * j + 2 * c;
+        if (column + g < p.n) store_two(y, pack<T>(v.x, v.y), left);
+        if (column + g + 8 < p.n) store_two(y + 8 * p.y_stride, pack<T>(v.z, v.w), left);
+        return;
+    }
+    const unsigned low = transposed(pack<T>(v.x, v.y)), high = transposed(pack<T>(v.z, v.w));
+    T *const y = p.y + (8 * j + g) * p.y_stride + column + 2 * c;
+    if (8 * j + g >= p.m) return;
+    const int left = p.n - column - 2 * c;
     store_two(y, low, left);
     store_two(y + 8, high, left - 8);
 }
 
 #endif
 
-template <class T, int TOKENS, bool W_MN>
+// Bytes of a stage of x: of x stored [k][m] whole rows of 64.
+template <int TOKENS, bool X_MN>
+constexpr int x_bytes_of = (X_MN ? tile_rows / 2 : TOKENS) * sm90::row_bytes;
+
+template <class T, int TOKENS, bool W_MN, bool X_MN>
 __global__ void __launch_bounds__(threads, 2)
     gemm_m64_kernel(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map,
                     const Problem<T> p) {
 #ifdef VB_SM90A
-    constexpr int eights = TOKENS / 8, x_bytes = TOKENS * sm90::row_bytes;
+    constexpr int eights = TOKENS / 8, x_bytes = x_bytes_of<TOKENS, X_MN>;
     extern __shared__ __align__(1024) char shared[];
     __shared__ uint64_t full[2][most_stages], empty[2][most_stages], mailbox;
     const int warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
@@ -131,7 +144,7 @@ __global__ void __launch_bounds__(threads, 2)
             for (int step = first; step < last; step++, x.advance()) {
                 x.wait_empty();
                 sm90::barrier_expect(&x.full[x.slot], x_bytes);
-                sm90::copy_box(x.at(), &x_map, &x.full[x.slot], step * depth, 0);
+                sm90::copy_box(x.at(), &x_map, &x.full[x.slot], X_MN ? 0 : step * depth, X_MN ? step * depth : 0);
             }
         return;
     }
@@ -145,10 +158,11 @@ __global__ void __launch_bounds__(threads, 2)
         const uint64_t left = sm90::describe(w.at() + group * (w_bytes / 2), w_bytes / 2),
                        right = sm90::describe(x.at(), 0);
         constexpr int w_step = W_MN ? 16 * sm90::row_bytes / 16 : 2; // 16 of k, in the descriptor's units
+        constexpr int x_step = X_MN ? 16 * sm90::row_bytes / 16 : 2;
         sm90::wgmma_fence();
 #pragma unroll
         for (int i = 0; i < depth / 16; i++)
-            sm90::Wgmma<T, TOKENS, 0, W_MN>::run(sum, left + w_step * i, right + 2 * i, step > first || i > 0);
+            sm90::Wgmma<T, TOKENS, X_MN, W_MN>::run(sum, left + w_step * i, right + x_step * i, step > first || i > 0);
         sm90::wgmma_commit();
         sm90::wgmma_wait<1>(); // these products stay in flight while the next stage is awaited
         if (previous_w >= 0 && lane == 0) {
@@ -193,22 +207,35 @@ __global__ void __launch_bounds__(threads, 2)
 #endif
 }
 
-template <class T, int TOKENS, bool W_MN>
-vb_status launch_m64(const vb_matmul_args &a, vb_stream *stream) {
-    const int64_t m = a.m, k = a.k, n = a.n;
+// The product as the kernel has it, of up to 64 rows of x.
+struct Operands {
+    const void *x, *w;
+    int64_t m, n, x_stride, w_stride;
+    bool turned, x_mn, w_mn;
+};
+Operands operands_of(const vb_matmul_args &a) {
+    if (gemm_m64_turned(&a))
+        return {a.b, a.a, a.n, a.m, a.b_stride, a.a_stride, true, !a.b_transposed, a.a_transposed != 0};
+    return {a.a, a.b, a.m, a.n, a.a_stride, a.b_stride, false, a.a_transposed != 0, !a.b_transposed};
+}
+
+template <class T, int TOKENS, bool W_MN, bool X_MN>
+vb_status launch_m64(const vb_matmul_args &a, const Operands &of, vb_stream *stream) {
+    const int64_t m = of.m, k = a.k, n = of.n;
     CUtensorMap w_map, x_map;
-    VB_TRY(W_MN ? sm90::tensor_map(&w_map, a.b, a.type, n, k, a.b_stride, depth, stream)
-                : sm90::tensor_map(&w_map, a.b, a.type, k, n, a.b_stride, tile_rows, stream));
-    VB_TRY(sm90::tensor_map(&x_map, a.a, a.type, k, m, a.a_stride, TOKENS, stream));
-    constexpr int x_bytes = TOKENS * sm90::row_bytes, room = 112 << 10; // of 227 KiB of an SM, with static memory
+    VB_TRY(W_MN ? sm90::tensor_map(&w_map, of.w, a.type, n, k, of.w_stride, depth, stream)
+                : sm90::tensor_map(&w_map, of.w, a.type, k, n, of.w_stride, tile_rows, stream));
+    VB_TRY(X_MN ? sm90::tensor_map(&x_map, of.x, a.type, m, k, of.x_stride, depth, stream)
+                : sm90::tensor_map(&x_map, of.x, a.type, k, m, of.x_stride, TOKENS, stream));
+    constexpr int x_bytes = x_bytes_of<TOKENS, X_MN>, room = 112 << 10; // of 227 KiB of an SM, with static memory
     const int ksplit = gemm_m64_ksplit(n, k, multiprocessors(stream));
     const int inbox = (ksplit - 1) * ceil_div(TOKENS / 8, ksplit) * multipliers * (int)sizeof(float4);
-    const int x_stages = TOKENS == 64 ? 4 : 6,
+    const int x_stages = TOKENS == 64 || X_MN ? 4 : 6,
               w_stages = smaller(most_stages, (room - inbox - x_stages * x_bytes) / w_bytes);
     const bool pairs = (uintptr_t)a.c % 4 == 0 && a.c_stride % 2 == 0;
-    const Problem<T> p = {(T *)a.c, a.c_stride, pairs, (int)m, (int)n, (int)k, ksplit, w_stages, x_stages};
+    const Problem<T> p = {(T *)a.c, a.c_stride, of.turned, pairs, (int)m, (int)n, (int)k, ksplit, w_stages, x_stages};
     const void *parameters[] = {&w_map, &x_map, &p};
-    return launch_kernel(stream, (const void *)gemm_m64_kernel<T, TOKENS, W_MN>,
+    return launch_kernel(stream, (const void *)gemm_m64_kernel<T, TOKENS, W_MN, X_MN>,
                          dim3((unsigned)(ceil_div<int64_t>(n, tile_rows) * ksplit)), threads,
                          w_stages * w_bytes + x_stages * x_bytes + inbox, ksplit, LAUNCH_OVERLAPPED | LAUNCH_BALANCED,
                          (void **)parameters);
@@ -217,16 +244,21 @@ vb_status launch_m64(const vb_matmul_args &a, vb_stream *stream) {
 } // namespace
 
 vb_status gemm_m64_sm90(const vb_matmul_args &x, vb_stream *stream) {
-    const auto run = [&](auto tokens, auto t, auto w_mn) {
-        return launch_m64<decltype(t), tokens.value, w_mn.value>(x, stream);
-    };
+    const Operands of = operands_of(x);
     const auto with_layout = [&](auto tokens, auto t) {
-        return x.b_transposed ? run(tokens, t, Constant<0>()) : run(tokens, t, Constant<1>());
+        using T = decltype(t);
+        if (of.x_mn)
+            return of.w_mn ? launch_m64<T, tokens.value, true, true>(x, of, stream)
+                           : launch_m64<T, tokens.value, false, true>(x, of, stream);
+        return of.w_mn ? launch_m64<T, tokens.value, true, false>(x, of, stream)
+                       : launch_m64<T, tokens.value, false, false>(x, of, stream);
     };
     const auto with_type = [&](auto tokens) {
         return x.type == VB_F16 ? with_layout(tokens, half()) : with_layout(tokens, bf16());
     };
-    return x.m <= 16 ? with_type(Constant<16>()) : x.m <= 32 ? with_type(Constant<32>()) : with_type(Constant<64>());
+    return of.m <= 16   ? with_type(Constant<16>())
+           : of.m <= 32 ? with_type(Constant<32>())
+                        : with_type(Constant<64>());
 }
 
 #endif

@@ -12,12 +12,10 @@ namespace vb {
 namespace {
 
 template <class T, bool B_MN>
-vb_status run_tile(const GemmPlan &plan, const void *a, const void *b, vb_dtype type, const GemmProblem<T> &p,
-                   vb_stream *stream) {
-    const int64_t b_stride = B_MN ? p.n : p.k;
+vb_status run_tile(const GemmPlan &plan, const vb_matmul_args &x, const GemmProblem<T> &p, vb_stream *stream) {
     const auto run = [&](auto bm, auto bn, auto pair) {
-        return launch_gemm_sm90<T, T, bm.value, bn.value, pair.value, B_MN>(a, p.k, p.k, b, b_stride, p.k, type, p,
-                                                                            stream);
+        return launch_gemm_sm90<T, T, bm.value, bn.value, pair.value, B_MN>(x.a, x.a_stride, x.k, x.b, x.b_stride, x.k,
+                                                                            x.type, p, stream);
     };
     switch (plan.tile) {
     case TILE_128x256_PAIR: return run(Constant<128>(), Constant<256>(), Constant<1>());
@@ -25,7 +23,8 @@ vb_status run_tile(const GemmPlan &plan, const void *a, const void *b, vb_dtype 
     case TILE_128x192_PAIR: return run(Constant<128>(), Constant<192>(), Constant<1>());
     case TILE_128x128_PAIR:
         if (plan.ksplit == 2)
-            return launch_gemm_sm90<T, T, 128, 128, true, B_MN, true>(a, p.k, p.k, b, b_stride, p.k, type, p, stream);
+            return launch_gemm_sm90<T, T, 128, 128, true, B_MN, true>(x.a, x.a_stride, x.k, x.b, x.b_stride, x.k,
+                                                                      x.type, p, stream);
         return run(Constant<128>(), Constant<128>(), Constant<1>());
     case TILE_128x128: return run(Constant<128>(), Constant<128>(), Constant<0>());
     case TILE_128x64: return run(Constant<128>(), Constant<64>(), Constant<0>());
@@ -43,10 +42,9 @@ vb_status gemm_sm90(const vb_matmul_args &x, vb_stream *stream) {
         using T = decltype(t);
         const int steps = (int)ceil_div<int64_t>(x.k, product_depth);
         GemmProblem<T> p = {};
-        p.c = static_cast<T *>(x.c), p.m = (int)x.m, p.n = (int)x.n, p.k = (int)x.k;
+        p.c = static_cast<T *>(x.c), p.c_stride = x.c_stride, p.m = (int)x.m, p.n = (int)x.n, p.k = (int)x.k;
         p.steps = steps, p.ksplit = smaller(plan.ksplit, steps), p.group_rows = plan.group_rows;
-        return x.b_transposed ? run_tile<T, false>(plan, x.a, x.b, x.type, p, stream)
-                              : run_tile<T, true>(plan, x.a, x.b, x.type, p, stream);
+        return x.b_transposed ? run_tile<T, false>(plan, x, p, stream) : run_tile<T, true>(plan, x, p, stream);
     };
     return x.type == VB_F16 ? with(half()) : with(bf16());
 }

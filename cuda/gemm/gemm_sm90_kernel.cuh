@@ -1,4 +1,5 @@
-// gemm_sm90_kernel.cuh: the matrix product kernel of Hopper's tensor cores, C[m][n] = sum_k A[m][k] B[k][n].
+// gemm_sm90_kernel.cuh: the matrix product kernel of Hopper's tensor cores, C[m][n] = sum_k A[m][k] B[k][n], rows with
+// or without gaps.
 //
 //   grid    persistent blocks, one an SM, which take tiles in bands of group_rows rows of tiles
 //   block   three warpgroups. The first copies tiles of A (BM x 64) and B (64 x BN) with TMA into a ring of stages. The
@@ -27,6 +28,7 @@ namespace vb {
 template <class Out>
 struct GemmProblem {
     Out *c;
+    int64_t c_stride;
     int m, n, k;
     int steps; // stages along k
     int ksplit, group_rows;
@@ -80,7 +82,7 @@ VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int wid
                     x[u][e] = fmaf(x[u][e], p.inverse[row], p.bias ? p.bias[column + e] : 0.0f);
                 out.at[e] = from_float<Out>(x[u][e]);
             }
-            Out *const c = p.c + (int64_t)row * p.n + column;
+            Out *const c = p.c + row * p.c_stride + column;
             if (p.n % 4 == 0) {
                 *reinterpret_cast<Vec<Out, 4> *>(c) = out;
             } else {
@@ -134,7 +136,7 @@ VB_DEVICE void store_rows_linear(const GemmProblem<float> &p, const float (&sum)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             if (row + 8 * h >= p.m) continue;
-            float *const c = p.c + (int64_t)(row + 8 * h) * p.n + at;
+            float *const c = p.c + (row + 8 * h) * p.c_stride + at;
             const float x = fmaf(sum[4 * j + 2 * h], inverse[h], first),
                         y = fmaf(sum[4 * j + 2 * h + 1], inverse[h], second);
             if (p.n % 2 == 0 && at < p.n) {
@@ -248,7 +250,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
             if constexpr (MEET)
                 if (!meet_other(p, sum, first_tile * 2 + rank, half_of_k)) continue;
             // 16-bit C is whole vectors, float32 C whole pairs where n is even.
-            const ProductOutput<Out> c = {p.c, p.n, p.m, p.n, p.n % 2 == 0};
+            const ProductOutput<Out> c = {p.c, p.c_stride, p.m, p.n, p.n % 2 == 0};
             if constexpr (LINEAR) store_rows_linear<N>(p, sum, m0 + row, n0 + column);
             else if constexpr (TWO_PARTS) store_rows_scaled<N>(c, p.scaled, sum, m0 + row, n0 + column);
             else store_rows<Out, N, true>(c, sum, m0 + row, n0 + column);

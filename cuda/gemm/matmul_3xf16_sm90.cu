@@ -5,8 +5,8 @@
 //   grid     clusters of 8 blocks: first, of an operand whose columns are scaled, a cluster for each 64 columns.
 //            Each block of the cluster has an eighth of the rows.
 //            Up to 512 rows, each block has 64 columns to itself.
-//            Then, of an operand whose rows are scaled, blocks of eight rows; fewer from 2048 elements on, down
-//            to one
+//            Then, of an operand whose rows are scaled, blocks of eight rows; more of rows of up to 512 elements, fewer
+//            from 2048 elements on, down to one
 //   block    256 threads, which keep up to 16384 elements in registers until the greatest magnitude is known
 //   shared   the greatest magnitudes of 64 columns
 //   moves    4 (m k + k n) bytes read, 2 (two parts: 4) (m k + k n) written; rows past 2048 of columns are read twice,
@@ -57,8 +57,12 @@ struct Conversion {
         while (warps < convert_warps && columns > warps * row_of_warp) warps *= 2;
         return warps;
     }
+    // Short rows that a warp has at once.
+    __host__ __device__ int rows_of_warp() const {
+        return columns <= 128 ? 8 : columns <= 256 ? 4 : columns <= 512 ? 2 : 1;
+    }
     __host__ __device__ int64_t blocks() const { // beside the clusters
-        return by_k ? ceil_div<int64_t>((int64_t)rows * matrices, convert_warps / warps_of_row()) : 0;
+        return by_k ? ceil_div<int64_t>((int64_t)rows * matrices, convert_warps / warps_of_row() * rows_of_warp()) : 0;
     }
 };
 
@@ -75,40 +79,51 @@ VB_DEVICE int64_t along_k(int i) {
     return PARTS == 2 ? i / chunk * 2 * chunk + i % chunk : i;
 }
 
-// Rows of all the operand's, WARPS warps each. VECTORS: all of a row is vectors of four, so that one condition does for
-// each.
-template <int PARTS, bool VECTORS, int WARPS, int LONGEST = row_of_warp>
+// Rows of all the operand's: ROWS of a warp, or one of WARPS warps. VECTORS: all of a row is vectors of four, so that
+// one condition does for each.
+template <int PARTS, bool VECTORS, int WARPS, int LONGEST = row_of_warp, int ROWS = 1>
 VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scratch) {
     constexpr int threads = WARPS * 32, held = LONGEST / (32 * 4); // vectors of a thread
     const int thread = threadIdx.x % threads, group = threadIdx.x / threads;
-    const int64_t row = block * (convert_warps / WARPS) + group;
-    if (row >= (int64_t)of.rows * of.matrices) return;
-    const int64_t matrix = row / of.rows, at = row - matrix * of.rows;
-    const float *const in = of.in + matrix * of.batch_stride + at * of.stride;
-    half *const out = of.out + matrix * of.out_batch_stride + at * of.out_stride;
-    const auto load = [&](int i) { // past the end the last ones again, which changes no maximum
-        return VECTORS ? *reinterpret_cast<const float4 *>(in + smaller(i, of.columns - 4))
-                       : load_four(in + i, of.columns - i, of.vectors);
-    };
-    float4 x[held];
-    unsigned most = 0;
+    const int64_t first = (block * (convert_warps / WARPS) + group) * ROWS, all = (int64_t)of.rows * of.matrices;
+    if (first >= all) return;
+    const int64_t matrix = first / of.rows;
+    const float *in[ROWS];
+    half *out[ROWS];
+    int64_t of_matrix = matrix;
+    int at = (int)(first - matrix * of.rows);
 #pragma unroll
-    for (int h = 0; h < held; h++) x[h] = load((h * threads + thread) * 4);
-#pragma unroll
-    for (int h = 0; h < held; h++) most = max(most, greatest_magnitude(x[h]));
-    if (WARPS == convert_warps)
-        for (int i = (held * threads + thread) * 4; i < of.columns; i += threads * 4)
-            most = max(most, greatest_magnitude(load(i)));
-    most = __reduce_max_sync(all_lanes, most);
-    if (WARPS > 1) {
-        if (thread % 32 == 0) scratch[threadIdx.x / 32] = most;
-        sm90::group_sync(1 + group, threads);
-        most = __reduce_max_sync(all_lanes, scratch[group * WARPS + thread % WARPS]);
+    for (int r = 0; r < ROWS; r++) { // past the last row the last one again
+        in[r] = of.in + of_matrix * of.batch_stride + at * of.stride;
+        out[r] = of.out + of_matrix * of.out_batch_stride + at * of.out_stride;
+        if (first + r + 1 < all && ++at == of.rows) at = 0, of_matrix++;
     }
-    if (thread == 0) of.scale[row] = scale_of(most);
-    const Raise raise(raise_of(most));
+    const auto load = [&](const float *row, int i) { // past the end the last ones again, which changes no maximum
+        return VECTORS ? *reinterpret_cast<const float4 *>(row + smaller(i, of.columns - 4))
+                       : load_four(row + i, of.columns - i, of.vectors);
+    };
+    float4 x[ROWS][held];
+    unsigned most[ROWS] = {};
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+        for (int h = 0; h < held; h++) x[r][h] = load(in[r], (h * threads + thread) * 4);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+        for (int h = 0; h < held; h++) most[r] = max(most[r], greatest_magnitude(x[r][h]));
+        if (WARPS == convert_warps)
+            for (int i = (held * threads + thread) * 4; i < of.columns; i += threads * 4)
+                most[r] = max(most[r], greatest_magnitude(load(in[r], i)));
+        most[r] = __reduce_max_sync(all_lanes, most[r]);
+    }
+    if (WARPS > 1) {
+        if (thread % 32 == 0) scratch[threadIdx.x / 32] = most[0];
+        sm90::group_sync(1 + group, threads);
+        most[0] = __reduce_max_sync(all_lanes, scratch[group * WARPS + thread % WARPS]);
+    }
     const int end = padded<PARTS>(of.columns);
-    const auto store = [&](int i, float4 four) {
+    const auto store = [&](half *row, const Raise &raise, int i, float4 four) {
         if (i >= end) return;
         if (VECTORS && PARTS == 2 && i >= of.columns) four = make_float4(0, 0, 0, 0);
         const float value[4] = {four.x, four.y, four.z, four.w};
@@ -118,14 +133,20 @@ VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scrat
             high.at[e] = raise.high(value[e]);
             if (PARTS == 2) low.at[e] = raise.low(value[e], high.at[e]);
         }
-        half *const to = out + along_k<PARTS>(i);
+        half *const to = row + along_k<PARTS>(i);
         *reinterpret_cast<Vec<half, 4> *>(to) = high;
         if (PARTS == 2) *reinterpret_cast<Vec<half, 4> *>(to + chunk) = low;
     };
 #pragma unroll
-    for (int h = 0; h < held; h++) store((h * threads + thread) * 4, x[h]);
-    if (WARPS == convert_warps)
-        for (int i = (held * threads + thread) * 4; i < end; i += threads * 4) store(i, load(i));
+    for (int r = 0; r < ROWS; r++) {
+        if (first + r >= all) break;
+        if (thread == 0) of.scale[first + r] = scale_of(most[r]);
+        const Raise raise(raise_of(most[r]));
+#pragma unroll
+        for (int h = 0; h < held; h++) store(out[r], raise, (h * threads + thread) * 4, x[r][h]);
+        if (WARPS == convert_warps)
+            for (int i = (held * threads + thread) * 4; i < end; i += threads * 4) store(out[r], raise, i, load(in[r], i));
+    }
 }
 
 // Cluster `index` of the operand's: one strip, or a strip for each block; `scratch` holds zeros.
@@ -234,6 +255,11 @@ __global__ __launch_bounds__(convert_threads, 2) void convert_kernel(const __gri
         constexpr bool VECTORS = decltype(vectors)::value;
         switch (of.warps_of_row()) {
         case 1:
+            switch (of.rows_of_warp()) {
+            case 8: return convert_rows<PARTS, VECTORS, 1, 128, 8>(of, block, scratch);
+            case 4: return convert_rows<PARTS, VECTORS, 1, 256, 4>(of, block, scratch);
+            case 2: return convert_rows<PARTS, VECTORS, 1, 512, 2>(of, block, scratch);
+            }
             return of.columns <= row_of_warp / 2 ? convert_rows<PARTS, VECTORS, 1, row_of_warp / 2>(of, block, scratch)
                                                  : convert_rows<PARTS, VECTORS, 1>(of, block, scratch);
         case 2: return convert_rows<PARTS, VECTORS, 2>(of, block, scratch);

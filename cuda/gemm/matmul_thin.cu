@@ -2,7 +2,7 @@
 //
 //   grid     (groups of rows * groups of columns, matrices)
 //   block    256 threads: a thread has a column of B in registers and goes down rows of A, which lie in shared memory
-//   shared   rows of A in float32, [128][K] at most: 8 KiB; columns of B where STAGED, [256][K + 1]: 17 KiB
+//   shared   rows of A in float32, 8 KiB at most; columns of B where STAGED, [256][K + 1]: 17 KiB
 //   moves    C once, B once for each group of rows, 2 m n k FLOPs
 //   bound    the writing of C
 
@@ -11,14 +11,16 @@
 namespace vb {
 namespace {
 
-constexpr int threads = 256, most_rows = 128;
+constexpr int threads = 256;
+template <int K>
+constexpr int most_rows = 2048 / K; // of a block
 
-// k is at most K; `width` columns, a power of two, and `rows` rows a block.
+// k is at most K; `width` columns and `rows` rows a block, powers of two.
 // STAGED: B is stored [n][k] with rows that lie apart.
 template <class T, int K, bool STAGED>
 __global__ void __launch_bounds__(threads)
     matmul_thin_kernel(MatMulProblem<T> p, bool a_transposed, bool b_transposed, int width, int rows) {
-    __shared__ __align__(16) float a[most_rows][K];
+    __shared__ __align__(16) float a[most_rows<K>][K];
     p.select();
     wait_for_previous_kernel();
     release_next_kernel();
@@ -26,10 +28,11 @@ __global__ void __launch_bounds__(threads)
     const int64_t m0 = blockIdx.x / across * rows, column = blockIdx.x % across * width + threadIdx.x % width;
     const int k = (int)p.k, count = (int)smaller<int64_t>(rows, p.m - m0);
     // Neighbouring threads read neighbours in memory.
-    for (int i = threadIdx.x; i < count * K; i += threads) {
-        const int row = a_transposed ? i % count : i / K, d = a_transposed ? i / count : i % K;
+    const int log_rows = __ffs(rows) - 1;
+    for (int i = threadIdx.x; i < (a_transposed ? rows : count) * K; i += threads) {
+        const int row = a_transposed ? i & (rows - 1) : i / K, d = a_transposed ? i >> log_rows : i % K;
         const int64_t from = a_transposed ? d * p.a_stride + m0 + row : (m0 + row) * p.a_stride + d;
-        a[row][d] = d < k ? to_float(p.a[from]) : 0.0f;
+        if (row < count) a[row][d] = d < k ? to_float(p.a[from]) : 0.0f;
     }
     float b[K];
     if (STAGED) {
@@ -75,8 +78,10 @@ __global__ void __launch_bounds__(threads)
 
 template <class T, int K>
 vb_status launch_thin(const vb_matmul_args &x, vb_stream *stream) {
-    int width = 8, rows = most_rows;
+    int width = 1, rows = most_rows<K>;
     while (width < threads && width < x.n) width *= 2;
+    // So many outputs of a block are enough, and rows past the last one are of no use.
+    while (rows > 16 && (rows * width > most_rows<16> * threads || rows >= 2 * x.m)) rows /= 2;
     const auto blocks = [&] { return ceil_div<int64_t>(x.m, rows) * ceil_div<int64_t>(x.n, width) * x.batch; };
     while (rows > 16 && rows > 2 * threads / width && blocks() < 4 * multiprocessors(stream)) rows /= 2;
     // A thread that reads a row of B by itself shares the 32 bytes of a load with no other.

@@ -21,7 +21,7 @@ vb_status product(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     VB_TRY(narrow_rows(&x, a.x, a.n, a.cols, a.cols, stream));
     const GemmPlan plan = plan_gemm(a.n, a.cols, a.rows, multiprocessors(stream));
     GemmProblem<float> p = {};
-    p.c = a.y, p.m = (int)a.n, p.n = (int)a.rows, p.k = (int)a.cols;
+    p.c = a.y, p.c_stride = a.rows, p.m = (int)a.n, p.n = (int)a.rows, p.k = (int)a.cols;
     p.steps = ceil_div(p.k, product_depth), p.group_rows = plan.group_rows;
     p.inverse = x.inverse, p.bias = a.bias, p.ksplit = 1;
     const auto run = [&](auto bm, auto bn, auto pair) {
