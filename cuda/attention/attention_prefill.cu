@@ -79,17 +79,38 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
                        key < copy_end);
         }
     };
+    constexpr bool copied = sizeof(TQ) == 2; // queries, without a conversion
+    const auto query = [&](int item) { // of which threads have one each, or null
+        const int row = item / chunks, chunk = item % chunks;
+        return row < rows && chunk * 8 < dim
+                   ? (const TQ *)a.q + query_offset(a, b, kv_head, first_row + row) + chunk * 8
+                   : nullptr;
+    };
+    const auto query_place = [](int item) { return swizzled(item / chunks, item % chunks, chunks); };
+    if (copied) {
+#pragma unroll 4
+        for (int item = threadIdx.x; item < rows_per_tile * chunks; item += threads) {
+            const TQ *const from = query(item);
+            copy_async(q_tile + query_place(item), from ? from : a.q, from != nullptr);
+        }
+        copy_async_commit();
+    }
     copy_tile(k_tiles, a.k, 0, all.lo);
     copy_async_commit();
     copy_tile(v_tiles, a.v, 0, all.lo);
     copy_async_commit();
-
-    for (int item = threadIdx.x; item < rows_per_tile * chunks; item += threads) {
-        const int row = item / chunks, chunk = item % chunks;
-        shared[swizzled(row, chunk, chunks) / 16] =
-            row < rows && chunk * 8 < dim
-                ? pack_eight<TKV>((const TQ *)a.q + query_offset(a, b, kv_head, first_row + row) + chunk * 8)
-                : make_uint4(0, 0, 0, 0);
+    if (!copied) {
+        constexpr int at_once = 4;
+        for (int item = threadIdx.x; item < rows_per_tile * chunks; item += at_once * threads) {
+            uint4 eight[at_once];
+#pragma unroll
+            for (int i = 0; i < at_once; i++) {
+                const TQ *const from = query(item + i * threads);
+                eight[i] = from ? pack_eight<TKV>(from) : make_uint4(0, 0, 0, 0);
+            }
+#pragma unroll
+            for (int i = 0; i < at_once; i++) shared[query_place(item + i * threads) / 16] = eight[i];
+        }
     }
     // Rows g, g + 8, ... of the warp.
     KeyRange seen[2 * SETS];
@@ -106,6 +127,7 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
         common_lo = larger(common_lo, __shfl_xor_sync(all_lanes, common_lo, offset));
         common_hi = smaller(common_hi, __shfl_xor_sync(all_lanes, common_hi, offset));
     }
+    if (copied) copy_async_wait<2>();
     __syncthreads();
 
     // In a tile aligned to its rows, chunk 2i + x of a row lies at the address of chunk x with bits 5.. flipped by i.

@@ -47,7 +47,7 @@ struct PrefillTile {
     static constexpr int stages = keys * DIMS <= 8192 ? 4 : 2;
     static constexpr int query_bytes = rows * DIMS * 2, tile_bytes = keys * DIMS * 2;
     // The next tile's queries are copied once the last product with this tile's is done, or to a second place.
-    static constexpr int query_tiles = !SHARED_ROWS && DIMS == 64 ? 2 : 1;
+    static constexpr int query_tiles = !SHARED_ROWS && DIMS <= 128 ? 2 : 1;
     static constexpr int exchange_vectors = DIMS / 16 + 1; // half of a thread's outputs, and its rows' maxima and sums
     static constexpr int exchange_bytes = SHARED_ROWS ? consumers * exchange_vectors * 128 * 16 : 0;
     static constexpr int shared_bytes = sm90::swizzle_bytes + query_tiles * query_bytes + 2 * stages * tile_bytes +
