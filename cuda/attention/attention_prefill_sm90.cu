@@ -332,7 +332,7 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const int row = warp * 16 + g + 8 * h;
-                if (row < rows) seen[h] = keys_of(a, place.b, (first_row + row) / a.group);
+                if (a.causal && row < rows) seen[h] = keys_of(a, place.b, (first_row + row) / a.group);
             }
             sm90::barrier_wait(&job_full[job_at.stage()], job_at.phase());
             const Job job = jobs[job_at.stage()];
@@ -342,13 +342,15 @@ __global__ void __launch_bounds__(threads, 1)
             KeyRange common = {job.lo, job.hi}; // the keys that all 16 rows of the warp see
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                if (warp * 16 + g + 8 * h >= rows) seen[h] = {job.lo, job.hi};
+                if (!a.causal || warp * 16 + g + 8 * h >= rows) seen[h] = {job.lo, job.hi};
                 common = {larger(common.lo, seen[h].lo), smaller(common.hi, seen[h].hi)};
             }
+            if (a.causal) {
 #pragma unroll
-            for (int offset = 16; offset > 0; offset /= 2) {
-                common.lo = larger(common.lo, __shfl_xor_sync(all_lanes, common.lo, offset));
-                common.hi = smaller(common.hi, __shfl_xor_sync(all_lanes, common.hi, offset));
+                for (int offset = 16; offset > 0; offset /= 2) {
+                    common.lo = larger(common.lo, __shfl_xor_sync(all_lanes, common.lo, offset));
+                    common.hi = smaller(common.hi, __shfl_xor_sync(all_lanes, common.hi, offset));
+                }
             }
 
             float score[KEYS / 2], out[DIMS / 2];

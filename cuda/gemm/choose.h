@@ -84,7 +84,8 @@ static inline int64_t matmul_3xtf32_bytes(int eights, int abreast, int b_transpo
 /* Whether it computes the product well: larger ones repay the passes of gemm_3xf16_sm90.cu, and a few columns of many
  * rows fill little of its tiles. */
 static inline int matmul_3xtf32_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const int few = x->m <= 64 || (x->n > 32 && (double)x->m * x->k * x->n <= 640.0 * 640 * 640);
+    const int few = x->m <= 64 ? x->n >= 128 && x->k >= 128
+                               : x->n > 32 && (double)x->m * x->k * x->n <= 640.0 * 640 * 640;
     return gpu->capability >= 80 && x->type == VB_F32 && x->precision != VB_PRECISION_IEEE && few &&
            matmul_contiguous(x) && matmul_sizes_below(x, (1 << 30) + 1) && x->k % 4 == 0 && x->n % 4 == 0 &&
            vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c) &&
@@ -98,8 +99,8 @@ enum { GEMM_M64_TILE = 128, GEMM_M64_DEPTH = 64, GEMM_M64_MOST_KSPLIT = 8 };
 
 /* Blocks of a cluster of gemm_m64_sm90.cu: as many as there are multiprocessors for, so long as each has eight steps.
  * */
-static inline int gemm_m64_ksplit(int64_t n, int64_t k, int multiprocessors) {
-    const int64_t tiles = vb_ceil_div(n, GEMM_M64_TILE), steps = vb_ceil_div(k, GEMM_M64_DEPTH);
+static inline int gemm_m64_ksplit(int64_t n, int64_t k, int64_t batch, int multiprocessors) {
+    const int64_t tiles = vb_ceil_div(n, GEMM_M64_TILE) * batch, steps = vb_ceil_div(k, GEMM_M64_DEPTH);
     int ksplit = 1;
     while (2 * ksplit <= GEMM_M64_MOST_KSPLIT && tiles * ksplit * 2 <= multiprocessors && steps >= 16 * ksplit)
         ksplit *= 2;
@@ -107,21 +108,6 @@ static inline int gemm_m64_ksplit(int64_t n, int64_t k, int multiprocessors) {
 }
 /* Whether the few are columns of B: the product is computed turned. */
 static inline int gemm_m64_turned(const vb_matmul_args *x) { return x->n <= 64 && x->n < x->m; }
-/* Where k has to be shared, more than 32 rows of sums take too long to exchange. Rows with gaps and the few of other
- * layouts: where the other operand is large and a third of the multiprocessors have a block. More than 8 blocks may share
- * k elsewhere. */
-static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const int sms = gpu->multiprocessors, turned = gemm_m64_turned(x);
-    const int64_t few = turned ? x->n : x->m, many = turned ? x->m : x->n;
-    if (gpu->capability != 90 || x->type == VB_F32 || x->batch != 1 || few > 64 || !matmul_operand_vectors(x) ||
-        !matmul_sizes_below(x, (1 << 27) + 1))
-        return 0;
-    const int ksplit = gemm_m64_ksplit(many, x->k, sms), blocks = (int)vb_ceil_div(many, GEMM_M64_TILE) * ksplit;
-    return (few <= 32 || (ksplit == 1 && many >= 64 * sms)) &&
-           ((!turned && matmul_contiguous(x) && x->n % 8 == 0 && vb_aligned16(x->c)) ||
-            (x->k * many >= 1 << 20 && 3 * blocks >= sms));
-}
-
 /* Rows with or without gaps, A stored [m][k], C in whole vectors. */
 static inline int gemm_sm90_takes(const vb_matmul_args *x) {
     return x->type != VB_F32 && x->batch == 1 && !x->a_transposed && matmul_operand_vectors(x) &&
@@ -180,12 +166,6 @@ static inline matmul_ksplit_plan matmul_plan_tiles(const vb_matmul_args *x, int 
     if (least > 0) plan.parts = matmul_parts(plan.tiles, plan.steps, places, least);
     return plan;
 }
-static inline matmul_ksplit_plan matmul_ksplit_plan_of(const vb_matmul_args *x, int multiprocessors) {
-    if (x->n <= 16 && x->m > 16) return matmul_plan_tiles(x, 64, 16, MATMUL_KSPLIT_DEPTH, 6 * multiprocessors, 2);
-    if (x->m <= 16) return matmul_plan_tiles(x, 16, 64, MATMUL_KSPLIT_DEPTH, 6 * multiprocessors, 2);
-    if (x->m <= 32 || x->n <= 32) return matmul_plan_tiles(x, 32, 32, MATMUL_KSPLIT_DEPTH, 6 * multiprocessors, 2);
-    return matmul_plan_tiles(x, 64, 64, MATMUL_KSPLIT_DEPTH, 3 * multiprocessors, 2);
-}
 /* Of matmul_mma: stages of k on their way, and shared memory. */
 #define MATMUL_MMA_STAGES(tile_n) ((tile_n) == 256 ? 2 : 3)
 static inline int64_t matmul_mma_bytes(int tile_m, int tile_n) {
@@ -222,12 +202,14 @@ static inline int matmul_f32_turns(const vb_matmul_args *x) {
 /* Microseconds of kernels: fits to 1,400 products drawn at random, on an H200, by 0.1 of their logarithm
  * (docs/experiments/2026-11-22-shapes.md, 2026-11-23-shapes.md). A step takes longer the fuller the GPU is. */
 typedef struct matmul_times {
-    double start, block, step, crowded, add; /* `add`: the addition of parts */
+    double start, block, step, crowded, add, store; /* `add`: the addition of parts; `store`: a million elements of C */
 } matmul_times;
-static inline double matmul_time(const matmul_ksplit_plan *plan, matmul_times t) {
+static inline double matmul_millions_of_c(const vb_matmul_args *x) { return 1e-6 * x->m * x->n * x->batch; }
+static inline double matmul_time(const matmul_ksplit_plan *plan, matmul_times t, double millions_of_c) {
     const double taken = (double)plan->tiles * plan->parts / (double)plan->places, rounds = taken > 1 ? taken : 1,
                  crowded = taken < 1 ? taken : 1, steps = (double)vb_ceil_div(plan->steps, plan->parts);
-    return t.start + rounds * (t.block + (t.step + t.crowded * crowded) * steps) + (plan->parts > 1 ? t.add : 0);
+    return t.start + rounds * (t.block + (t.step + t.crowded * crowded) * steps) + (plan->parts > 1 ? t.add : 0) +
+           t.store * millions_of_c;
 }
 /* The fastest tile of matmul_mma, and by how many blocks. */
 static inline double matmul_mma_plan_of(matmul_ksplit_plan *best, const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -235,9 +217,9 @@ static inline double matmul_mma_plan_of(matmul_ksplit_plan *best, const vb_matmu
         int m, n, most; /* blocks a multiprocessor */
         matmul_times times;
         double odd; /* more for a block where rows of C begin anywhere */
-    } tiles[] = {{128, 256, 1, {1.5, 2.2, 1.45, 0.45, 1.3}, 1.5},
-                 {128, 128, 2, {2.4, 1.0, 0.9, 0.12, 1.4}, 1.2},
-                 {64, 64, 4, {1.4, 1.35, 0.36, 0.36, 1.9}, 0.8}};
+    } tiles[] = {{128, 256, 1, {5.5, 1.3, 0.66, 0.97, 2.0, 0.62}, 1.1},
+                 {128, 128, 2, {3.3, 4.1, 1.7, 0.1, 7.0, 0.4}, 0.3},
+                 {64, 64, 4, {1.7, 0.24, 0.17, 1.7, 1.65, 1.6}, 0.6}};
     const int odd = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
     double least = 0;
     for (int i = 0; i < 3; i++) {
@@ -248,7 +230,7 @@ static inline double matmul_mma_plan_of(matmul_ksplit_plan *best, const vb_matmu
                               (room < tiles[i].most ? room : tiles[i].most) * gpu->multiprocessors, 3);
         matmul_times times = tiles[i].times;
         if (odd) times.block += tiles[i].odd;
-        double time = matmul_time(&plan, times);
+        double time = matmul_time(&plan, times, matmul_millions_of_c(x));
         /* Where a multiprocessor has one block, the last round is as long as the others. */
         const int64_t blocks = plan.tiles * plan.parts;
         if (plan.places == gpu->multiprocessors && blocks > plan.places)
@@ -258,35 +240,57 @@ static inline double matmul_mma_plan_of(matmul_ksplit_plan *best, const vb_matmu
     }
     return least;
 }
+/* Tiles that a kernel has: blocks that a multiprocessor holds, and their times. */
+typedef struct matmul_tile {
+    int m, n, blocks;
+    matmul_times times;
+} matmul_tile;
+/* The fastest of them, with `least` steps of `depth` for each of the blocks that share a tile. Returns its time. */
+static inline double matmul_fastest_tile(matmul_ksplit_plan *best, const vb_matmul_args *x, const matmul_tile *tiles,
+                                         int count, int depth, int least, int multiprocessors) {
+    double time = 0;
+    for (int i = 0; i < count; i++) {
+        const matmul_ksplit_plan plan =
+            matmul_plan_tiles(x, tiles[i].m, tiles[i].n, depth, tiles[i].blocks * multiprocessors, least);
+        const double of_tile = matmul_time(&plan, tiles[i].times, matmul_millions_of_c(x));
+        if (i == 0 || of_tile < time) time = of_tile, *best = plan;
+    }
+    return time;
+}
+static inline double matmul_plan_ksplit(matmul_ksplit_plan *plan, const vb_matmul_args *x, int multiprocessors) {
+    const matmul_tile tiles[] = {{64, 64, 3, {2.1, 0.56, 0.78, 1.3, 1.15, 0.87}},
+                                 {32, 32, 6, {2.0, 0.2, 0.65, 1.4, 1.4, 0.77}},
+                                 {64, 16, 6, {1.8, 0, 0.55, 1.65, 1.7, 1.45}},
+                                 {16, 64, 6, {1.7, 0.25, 0.53, 1.7, 1.6, 0.9}}};
+    return matmul_fastest_tile(plan, x, tiles, 4, MATMUL_KSPLIT_DEPTH, 2, multiprocessors);
+}
+static inline matmul_ksplit_plan matmul_ksplit_plan_of(const vb_matmul_args *x, int multiprocessors) {
+    matmul_ksplit_plan plan = {64, 64, 1, 0, 0, 0};
+    matmul_plan_ksplit(&plan, x, multiprocessors);
+    return plan;
+}
 static inline double matmul_ksplit_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const matmul_ksplit_plan plan = matmul_ksplit_plan_of(x, gpu->multiprocessors);
-    const matmul_times square = {1.4, 2.3, 0.14, 1.9, 2.0}, small = {1.4, 0.8, 0.25, 2.2, 1.6},
-                       tall = {0.8, 1.1, 0.56, 2.7, 1.5}, wide = {1.3, 0.4, 0.54, 2.4, 1.8};
-    return matmul_time(&plan, plan.tile_m == 16 ? wide : plan.tile_m == 32 ? small : plan.tile_n == 16 ? tall : square);
+    matmul_ksplit_plan plan;
+    return matmul_plan_ksplit(&plan, x, gpu->multiprocessors);
 }
-static inline double matmul_tf32_time_of(const matmul_ksplit_plan *plan) {
-    const matmul_times square = {1.5, 3.5, 0.37, 2.3, 0.2}, small = {1.4, 1.5, 0.12, 1.9, 1.2},
-                       half = {1.4, 2.0, 0.2, 2.2, 1.2}, tall = {0.5, 1.9, 0.35, 1.9, 1.2},
-                       wide = {0.9, 1.3, 0.26, 1.9, 1.6};
-    if (plan->tile_m == 16) return matmul_time(plan, wide);
-    if (plan->tile_n == 16) return matmul_time(plan, tall);
-    if (plan->tile_m != plan->tile_n) return matmul_time(plan, half);
-    return matmul_time(plan, plan->tile_m == 64 ? square : small);
+/* For matmul_3xtf32_any. */
+static inline double matmul_plan_tf32(matmul_ksplit_plan *plan, const vb_matmul_args *x, int multiprocessors) {
+    const matmul_tile tiles[] = {{64, 64, 3, {1.7, 0.3, 0.86, 1.6, 2.2, 0.96}},
+                                 {32, 32, 5, {1.8, 0.3, 0.47, 1.24, 1.76, 0.96}},
+                                 {64, 32, 5, {1.9, 0, 0.62, 1.95, 2.0, 0.9}},
+                                 {32, 64, 5, {1.9, 0, 0.62, 1.95, 2.0, 0.9}},
+                                 {64, 16, 5, {1.9, 0.1, 0.47, 1.4, 1.9, 1.2}},
+                                 {16, 64, 5, {1.8, 0.2, 0.46, 1.4, 1.8, 1.0}}};
+    return matmul_fastest_tile(plan, x, tiles, 6, MATMUL_TF32_DEPTH, 3, multiprocessors);
 }
-/* For matmul_3xtf32_any: tiles of few rows or columns, else the tiles for which a product takes less time. */
 static inline matmul_ksplit_plan matmul_tf32_plan_of(const vb_matmul_args *x, int multiprocessors) {
-    if (x->n <= 16 && x->m > 16) return matmul_plan_tiles(x, 64, 16, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
-    if (x->m <= 16) return matmul_plan_tiles(x, 16, 64, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
-    const matmul_ksplit_plan small = matmul_plan_tiles(x, 32, 32, MATMUL_TF32_DEPTH, 5 * multiprocessors, 3);
-    const int few_rows = x->m <= 32, few_columns = x->n <= 32, half = few_rows != few_columns;
-    const matmul_ksplit_plan large =
-        matmul_plan_tiles(x, few_rows && half ? 32 : 64, few_columns && half ? 32 : 64, MATMUL_TF32_DEPTH,
-                          (half ? 5 : 3) * multiprocessors, 3);
-    return matmul_tf32_time_of(&small) < matmul_tf32_time_of(&large) ? small : large;
+    matmul_ksplit_plan plan = {64, 64, 1, 0, 0, 0};
+    matmul_plan_tf32(&plan, x, multiprocessors);
+    return plan;
 }
 static inline double matmul_tf32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const matmul_ksplit_plan plan = matmul_tf32_plan_of(x, gpu->multiprocessors);
-    return matmul_tf32_time_of(&plan);
+    matmul_ksplit_plan plan;
+    return matmul_plan_tf32(&plan, x, gpu->multiprocessors);
 }
 /* Of matmul_short, of which 8 blocks share a multiprocessor for k up to 32, else 6. */
 enum { MATMUL_SHORT_SIDE = 64, MATMUL_SHORT_MOST_K = 64 };
@@ -295,7 +299,7 @@ static inline double matmul_short_time(const vb_matmul_args *x, const vb_gpu *gp
     const int deep = x->k > 32, odd = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
     const double taken = (double)tiles / ((deep ? 6.0 : 8.0) * gpu->multiprocessors), of_c = (double)x->m * x->n,
                  operands = ((double)x->m + x->n) * x->k;
-    return 2.5 + taken * (2.2 + 0.6 * deep + 2.3 * odd) + 1e-6 * x->batch * (0.47 * of_c + 0.25 * operands);
+    return 2.4 + taken * (0.84 + 0.2 * deep + 2.3 * odd) + 1e-6 * x->batch * (of_c + 1.2 * operands);
 }
 /* Of matmul_thin. */
 static inline double matmul_thin_time(const vb_matmul_args *x) {
@@ -304,17 +308,19 @@ static inline double matmul_thin_time(const vb_matmul_args *x) {
     while (width < 256 && width < x->n) width *= 2;
     const double columns = (double)vb_ceil_div(x->n, width) * width, of_c = (double)x->m * x->n,
                  operands = ((double)x->m + x->n) * x->k;
-    return (f32 ? 2.2 : 2.6) +
-           1e-6 * x->batch * ((f32 ? 0.31 : 0.39) * x->m * columns * steps + (f32 ? 1.1 : 0.85) * of_c +
-                              (f32 ? 3.5 : 3.7) * operands);
+    return (f32 ? 2.3 : 2.5) +
+           1e-6 * x->batch * ((f32 ? 0.11 : 0.26) * x->m * columns * steps + (f32 ? 2.0 : 0.98) * of_c +
+                              (f32 ? 3.1 : 2.8) * operands);
 }
 static inline double matmul_f32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const matmul_ksplit_plan plan = matmul_f32_plan_of(x, gpu->multiprocessors);
-    const matmul_times of_32 = {1.2, 0.63, 0.23, 0.94, 1.7}, of_64 = {1.1, 3.3, 0, 1.9, 3.3},
-                       of_128 = {5.8, 9.6, 1.7, 2.2, 0}, of_256 = {23, 0, 0, 4.6, 0};
+    const matmul_times of_32 = {1.8, 0, 0.3, 0.73, 2.0, 2.1}, of_64 = {1.9, 0, 0.43, 1.2, 2.2, 2.5},
+                       of_128 = {3.3, 0.45, 2.4, 1.0, 0, 3.2}, of_256 = {3.5, 1.0, 2.8, 0.14, 0, 3.3};
     const double time = matmul_time(
-        &plan, plan.tile_m == 32 ? of_32 : plan.tile_m == 64 ? of_64 : plan.tile_m == 128 ? of_128 : of_256);
-    return matmul_operand_vectors(x) ? time : 1.2 * time; /* rows that begin anywhere are copied word by word */
+        &plan, plan.tile_m == 32 ? of_32 : plan.tile_m == 64 ? of_64 : plan.tile_m == 128 ? of_128 : of_256,
+        matmul_millions_of_c(x));
+    /* Multiprocessors of 8.0 have half as many fp32 units. Rows that begin anywhere are copied word by word. */
+    return time * (gpu->capability == 80 ? 2 : 1) * (matmul_operand_vectors(x) ? 1 : 1.04);
 }
 /* Of F32 in three F16 parts, on Hopper. */
 static inline double matmul_3xf16_time(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -364,16 +370,16 @@ static inline double matmul_sm90_time(const vb_matmul_args *x, const matmul_sm90
     const int64_t tiles = matmul_sm90_tiles(x, plan->tile_n), whole = matmul_sm90_whole(x, plan, multiprocessors),
                   items = (tiles - whole) * parts, last = items % multiprocessors,
                   steps = vb_ceil_div(x->k, 64), part = vb_ceil_div(steps, parts);
-    const double tile = (wide ? 2.6 : 1.5) + (odd && (parts == 1 || plan->meet) ? wide ? 2.4 : 1.8 : 0),
-                 step = wide ? 0.88 : 0.56;
+    const double tile = (wide ? 2.9 : 2.0) + (odd && (parts == 1 || plan->meet) ? wide ? 2.5 : 1.6 : 0),
+                 step = wide ? 1.1 : 0.67;
     double blocks = (double)(whole / multiprocessors) * (tile + step * (double)steps) +
                     (double)(items / multiprocessors) * (tile + step * (double)part);
-    if (last) blocks += tile + step * (0.47 + 0.53 * (double)last / multiprocessors) * (double)part;
-    if (parts == 1) return 2.3 + blocks;
-    const double memory = 2 / 3.5e6 * ((double)x->m * x->k + (double)x->k * x->n) * x->batch;
+    if (last) blocks += tile + step * (0.4 + 0.6 * (double)last / multiprocessors) * (double)part;
+    const double memory = 2 / 1.8e6 * ((double)x->m * x->k + (double)x->k * x->n) * x->batch;
     if (blocks < memory) blocks = memory;
-    if (plan->meet) return 3.3 + (wide ? 1.2 : 0.6) * parts + blocks;
-    return 4.2 + 2.7e-6 * parts * x->m * x->n * x->batch + blocks;
+    if (parts == 1) return 2.1 + blocks;
+    if (plan->meet) return 4.2 + (wide ? 1.6 : 0.55) * parts + blocks;
+    return 3.3 + 3e-6 * parts * x->m * x->n * x->batch + blocks;
 }
 /* Blocks share k where tiles are fewer than multiprocessors, or those of the last round. Pairs of them take no more
  * rounds. */
@@ -413,7 +419,7 @@ static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *
     double time;
     if (gpu->capability != 90) {
         matmul_ksplit_plan plan = {64, 64, 1, 0, 0, 0};
-        time = matmul_mma_plan_of(&plan, x, gpu) + (!whole_a || !whole_b ? 0.7 : 0);
+        time = matmul_mma_plan_of(&plan, x, gpu) + (!whole_a || !whole_b ? 0.3 : 0);
     } else {
         time = matmul_sm90_plan_of(x, gpu->multiprocessors).time;
     }
@@ -421,6 +427,30 @@ static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *
     if (!whole_a) time += 1.26e-6 * x->m * x->k * (x->a_batch_stride == 0 ? 1 : x->batch);
     if (!whole_b) time += 1.26e-6 * x->n * x->k * (x->b_batch_stride == 0 ? 1 : x->batch);
     return time;
+}
+
+/* Of gemm_m64_sm90, of which 2 blocks share a multiprocessor. */
+static inline double gemm_m64_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const int turned = gemm_m64_turned(x), sms = gpu->multiprocessors;
+    const int64_t many = turned ? x->m : x->n, ksplit = gemm_m64_ksplit(many, x->k, x->batch, sms),
+                  blocks = vb_ceil_div(many, GEMM_M64_TILE) * x->batch * ksplit;
+    const double steps = (double)vb_ceil_div(vb_ceil_div(x->k, GEMM_M64_DEPTH), ksplit),
+                 waited = (double)vb_ceil_div(blocks, 2 * sms) * (0.4 * steps + 0.3),
+                 moved = 2 / 2.3e6 * ((double)x->m * x->k + (double)x->k * x->n + (double)x->m * x->n) * x->batch;
+    return 1.7 + (waited > moved ? waited : moved);
+}
+/* Where k has to be shared, more than 32 rows of sums take too long to exchange. */
+static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const int sms = gpu->multiprocessors, turned = gemm_m64_turned(x);
+    const int64_t few = turned ? x->n : x->m, many = turned ? x->m : x->n;
+    if (gpu->capability != 90 || x->type == VB_F32 || x->batch > 65535 || few > 64 || !matmul_operand_vectors(x) ||
+        !matmul_sizes_below(x, (1 << 27) + 1) ||
+        (few > 32 && (gemm_m64_ksplit(many, x->k, x->batch, sms) > 1 || many * x->batch < 64 * sms)))
+        return 0;
+    if (!turned && matmul_contiguous(x) && x->n % 8 == 0 && vb_aligned16(x->c)) return 1;
+    const double time = gemm_m64_time(x, gpu);
+    return x->k > 16 && 2 * many >= GEMM_M64_TILE && time < matmul_ksplit_time(x, gpu) &&
+           time < matmul_vectors_time(x, gpu);
 }
 
 static inline int matmul_3xtf32_any_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -488,7 +518,10 @@ static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb
     const int f32 = x->type == VB_F32;
     if (!matmul_sm90_fits(x)) return MATMUL_NONE;
     if (gemm_m64_takes(x, gpu)) return GEMM_M64_SM90;
-    if (gemm_sm90_takes(x)) return GEMM_SM90;
+    /* Of rows with gaps, few tiles of a long k are shared by more blocks than a cluster has. */
+    if (gemm_sm90_takes(x) && (matmul_contiguous(x) || matmul_sm90_plan_of(x, gpu->multiprocessors).parts < 4) &&
+        (matmul_contiguous(x) || 0.9 * matmul_vectors_time(x, gpu) < matmul_ksplit_time(x, gpu)))
+        return GEMM_SM90;
     if (f32 && room && matmul_contiguous(x) && gemm_3xf16_suits(x) && gemm_3xf16_pays(x, gpu)) return GEMM_3XF16_SM90;
     if (matmul_ksplit_suits(x, gpu)) return MATMUL_KSPLIT;
     if (!f32 && matmul_operand_vectors(x)) return matmul_sizes_below(x, 1 << 28) ? MATMUL_SM90 : MATMUL_NONE;

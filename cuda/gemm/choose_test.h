@@ -46,7 +46,7 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
                  matmul_3xtf32_bytes(matmul_3xtf32_eights(x->m), matmul_3xtf32_abreast(x->n), x->b_transposed));
         break;
     case GEMM_M64_SM90:
-        CHECK_IT(hopper && !f32 && matmul_operand_vectors(x) && x->batch == 1 && x->k > 0 &&
+        CHECK_IT(hopper && !f32 && matmul_operand_vectors(x) && x->batch <= 65535 && x->k > 0 &&
                  (x->m <= 64 || x->n <= 64));
         break;
     case GEMM_SM90:

@@ -6,7 +6,7 @@
 // of x. Where tiles are few, the blocks of a cluster share k, and each adds up eight rows of x from the others'
 // messages.
 //
-//   grid     tiles of 128 columns of y, in clusters of `ksplit` blocks
+//   grid     (tiles of 128 columns of y, in clusters of `ksplit` blocks; matrices)
 //   block    two warpgroups that multiply, a warp that copies W by TMA and a warp that copies x, each into a ring
 //   shared   the rings, of stages of 64 of k, and the messages of the cluster. They are about half of an SM's, so that
 //            the next kernel's blocks are there, with their barriers and maps, when this kernel ends
@@ -33,7 +33,8 @@ constexpr int w_bytes = tile_rows * sm90::row_bytes;
 template <class T>
 struct Problem {
     T *y;
-    int64_t y_stride; // between rows; of a turned y, between columns
+    int64_t y_stride, y_batch_stride; // between rows (of a turned y, columns), between matrices
+    bool x_shared, w_shared;          // one matrix for all of the batch
     bool turned;      // a column of y is a row of C
     bool pairs;       // two elements of a row of C are written at once
     int m, n, k, ksplit, w_stages, x_stages;
@@ -61,6 +62,7 @@ struct Ring {
 template <class T>
 VB_DEVICE void store(const Problem<T> &p, float4 v, int j, int column, int lane) {
     const int g = lane / 4, c = lane % 4;
+    T *const matrix = p.y + blockIdx.y * p.y_batch_stride;
     const auto store_two = [&](T *to, unsigned two, int inside) {
         if (p.pairs && inside >= 2) {
             *reinterpret_cast<unsigned *>(to) = two;
@@ -71,13 +73,13 @@ VB_DEVICE void store(const Problem<T> &p, float4 v, int j, int column, int lane)
     };
     if (p.turned) {
         const int left = p.m - 8 * j - 2 * c;
-        T *const y = p.y + (column + g) * p.y_stride + 8 * j + 2 * c;
+        T *const y = matrix + (column + g) * p.y_stride + 8 * j + 2 * c;
         if (column + g < p.n) store_two(y, pack<T>(v.x, v.y), left);
         if (column + g + 8 < p.n) store_two(y + 8 * p.y_stride, pack<T>(v.z, v.w), left);
         return;
     }
     const unsigned low = transposed(pack<T>(v.x, v.y)), high = transposed(pack<T>(v.z, v.w));
-    T *const y = p.y + (8 * j + g) * p.y_stride + column + 2 * c;
+    T *const y = matrix + (8 * j + g) * p.y_stride + column + 2 * c;
     if (8 * j + g >= p.m) return;
     const int left = p.n - column - 2 * c;
     store_two(y, low, left);
@@ -100,7 +102,7 @@ __global__ void __launch_bounds__(threads, 2)
     __shared__ uint64_t full[2][most_stages], empty[2][most_stages], mailbox;
     const int warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
     const int rank = p.ksplit > 1 ? cluster_rank() : 0;
-    const int row0 = blockIdx.x / p.ksplit * tile_rows, steps = ceil_div(p.k, depth);
+    const int z = blockIdx.y, row0 = blockIdx.x / p.ksplit * tile_rows, steps = ceil_div(p.k, depth);
     const int first = steps * rank / p.ksplit, last = steps * (rank + 1) / p.ksplit;
     const int mine = (eights - rank + p.ksplit - 1) /
                      p.ksplit; // eights of rows of x that this block adds up: rank, rank + ksplit, ...
@@ -134,8 +136,9 @@ __global__ void __launch_bounds__(threads, 2)
                 const int k = step * depth;
                 w.wait_empty();
                 sm90::barrier_expect(&w.full[w.slot], w_bytes);
-                sm90::copy_box(w.at(), &w_map, &w.full[w.slot], W_MN ? row0 : k, W_MN ? k : row0);
-                if (W_MN) sm90::copy_box(w.at() + w_bytes / 2, &w_map, &w.full[w.slot], row0 + 64, k);
+                sm90::copy_box(w.at(), &w_map, &w.full[w.slot], W_MN ? row0 : k, W_MN ? k : row0, p.w_shared ? 0 : z);
+                if (W_MN)
+                    sm90::copy_box(w.at() + w_bytes / 2, &w_map, &w.full[w.slot], row0 + 64, k, p.w_shared ? 0 : z);
             }
         return;
     }
@@ -144,7 +147,8 @@ __global__ void __launch_bounds__(threads, 2)
             for (int step = first; step < last; step++, x.advance()) {
                 x.wait_empty();
                 sm90::barrier_expect(&x.full[x.slot], x_bytes);
-                sm90::copy_box(x.at(), &x_map, &x.full[x.slot], X_MN ? 0 : step * depth, X_MN ? step * depth : 0);
+                sm90::copy_box(x.at(), &x_map, &x.full[x.slot], X_MN ? 0 : step * depth, X_MN ? step * depth : 0,
+                               p.x_shared ? 0 : z);
             }
         return;
     }
@@ -208,35 +212,47 @@ __global__ void __launch_bounds__(threads, 2)
 }
 
 // The product as the kernel has it, of up to 64 rows of x.
+struct Operand {
+    const void *data;
+    int64_t stride, batch_stride;
+    bool mn; // k is not innermost
+
+    // As TMA copies it, of so many rows or columns beside k.
+    vb_status map(CUtensorMap *map, const vb_matmul_args &a, int64_t others, int box, vb_stream *stream) const {
+        const int64_t matrices = batch_stride ? a.batch : 1;
+        return sm90::tensor_map<3>(map, data, a.type, {mn ? others : a.k, mn ? a.k : others, matrices},
+                                   {stride, matrices > 1 ? batch_stride : stride}, mn ? depth : box, stream);
+    }
+};
 struct Operands {
-    const void *x, *w;
-    int64_t m, n, x_stride, w_stride;
-    bool turned, x_mn, w_mn;
+    Operand x, w;
+    int64_t m, n;
+    bool turned;
 };
 Operands operands_of(const vb_matmul_args &a) {
-    if (gemm_m64_turned(&a))
-        return {a.b, a.a, a.n, a.m, a.b_stride, a.a_stride, true, !a.b_transposed, a.a_transposed != 0};
-    return {a.a, a.b, a.m, a.n, a.a_stride, a.b_stride, false, a.a_transposed != 0, !a.b_transposed};
+    const Operand of_a = {a.a, a.a_stride, a.a_batch_stride, a.a_transposed != 0},
+                  of_b = {a.b, a.b_stride, a.b_batch_stride, !a.b_transposed};
+    if (gemm_m64_turned(&a)) return {of_b, of_a, a.n, a.m, true};
+    return {of_a, of_b, a.m, a.n, false};
 }
 
 template <class T, int TOKENS, bool W_MN, bool X_MN>
 vb_status launch_m64(const vb_matmul_args &a, const Operands &of, vb_stream *stream) {
     const int64_t m = of.m, k = a.k, n = of.n;
     CUtensorMap w_map, x_map;
-    VB_TRY(W_MN ? sm90::tensor_map(&w_map, of.w, a.type, n, k, of.w_stride, depth, stream)
-                : sm90::tensor_map(&w_map, of.w, a.type, k, n, of.w_stride, tile_rows, stream));
-    VB_TRY(X_MN ? sm90::tensor_map(&x_map, of.x, a.type, m, k, of.x_stride, depth, stream)
-                : sm90::tensor_map(&x_map, of.x, a.type, k, m, of.x_stride, TOKENS, stream));
+    VB_TRY(of.w.map(&w_map, a, n, tile_rows, stream));
+    VB_TRY(of.x.map(&x_map, a, m, TOKENS, stream));
     constexpr int x_bytes = x_bytes_of<TOKENS, X_MN>, room = 112 << 10; // of 227 KiB of an SM, with static memory
-    const int ksplit = gemm_m64_ksplit(n, k, multiprocessors(stream));
+    const int ksplit = gemm_m64_ksplit(n, k, a.batch, multiprocessors(stream));
     const int inbox = (ksplit - 1) * ceil_div(TOKENS / 8, ksplit) * multipliers * (int)sizeof(float4);
     const int x_stages = TOKENS == 64 || X_MN ? 4 : 6,
               w_stages = smaller(most_stages, (room - inbox - x_stages * x_bytes) / w_bytes);
-    const bool pairs = (uintptr_t)a.c % 4 == 0 && a.c_stride % 2 == 0;
-    const Problem<T> p = {(T *)a.c, a.c_stride, of.turned, pairs, (int)m, (int)n, (int)k, ksplit, w_stages, x_stages};
+    const bool pairs = (uintptr_t)a.c % 4 == 0 && a.c_stride % 2 == 0 && a.c_batch_stride % 2 == 0;
+    const Problem<T> p = {(T *)a.c, a.c_stride, a.c_batch_stride, of.x.batch_stride == 0, of.w.batch_stride == 0,
+                          of.turned, pairs, (int)m, (int)n, (int)k, ksplit, w_stages, x_stages};
     const void *parameters[] = {&w_map, &x_map, &p};
     return launch_kernel(stream, (const void *)gemm_m64_kernel<T, TOKENS, W_MN, X_MN>,
-                         dim3((unsigned)(ceil_div<int64_t>(n, tile_rows) * ksplit)), threads,
+                         dim3((unsigned)(ceil_div<int64_t>(n, tile_rows) * ksplit), (unsigned)a.batch), threads,
                          w_stages * w_bytes + x_stages * x_bytes + inbox, ksplit, LAUNCH_OVERLAPPED | LAUNCH_BALANCED,
                          (void **)parameters);
 }
@@ -247,10 +263,10 @@ vb_status gemm_m64_sm90(const vb_matmul_args &x, vb_stream *stream) {
     const Operands of = operands_of(x);
     const auto with_layout = [&](auto tokens, auto t) {
         using T = decltype(t);
-        if (of.x_mn)
-            return of.w_mn ? launch_m64<T, tokens.value, true, true>(x, of, stream)
+        if (of.x.mn)
+            return of.w.mn ? launch_m64<T, tokens.value, true, true>(x, of, stream)
                            : launch_m64<T, tokens.value, false, true>(x, of, stream);
-        return of.w_mn ? launch_m64<T, tokens.value, true, false>(x, of, stream)
+        return of.w.mn ? launch_m64<T, tokens.value, true, false>(x, of, stream)
                        : launch_m64<T, tokens.value, false, false>(x, of, stream);
     };
     const auto with_type = [&](auto tokens) {
