@@ -145,7 +145,7 @@ static inline int attention_padded_suits(const vb_attention_args *a, const vb_gp
     const double work = (double)a->batch * a->heads * a->seq * a->kv_len * a->dim;
     return attention_is_plain(a) && gpu->capability >= 80 && a->kv_type != VB_F32 && a->kv_type == a->type &&
            a->kv_type != VB_Q8_0 && !a->sequences && a->kv_len > 0 && work >= 1e6 &&
-           (attention_rows(a) >= 4 || a->batch * a->kv_heads >= 24) &&
+           (attention_rows(a) >= 4 || a->batch * a->kv_heads >= 24 || work >= 1e7) &&
            (double)a->batch * (a->heads * a->seq + a->kv_heads * a->kv_len) < 1e9 / (double)(a->dim + 8);
 }
 
@@ -204,7 +204,7 @@ static inline double attention_f32_time(const vb_attention_args *a) {
 }
 static inline double attention_simt_time(const vb_attention_args *a) {
     const int tile_rows = attention_simt_rows(a);
-    return 9.3 + 0.74e-6 * (double)attention_tiles(a, tile_rows) * tile_rows * (a->causal ? 0.5 : 1) * a->kv_len *
+    return 9.3 + 1.1e-6 * (double)attention_tiles(a, tile_rows) * tile_rows * (a->causal ? 0.5 : 1) * a->kv_len *
                      attention_widest(a);
 }
 #define ATTENTION_F32_BLOCKS(dims) ((dims) <= 64 ? 3 : (dims) <= 192 ? 2 : 1) /* a multiprocessor */
@@ -227,7 +227,7 @@ static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gp
     if (!attention_prefill_sm90_suits(a, gpu)) return a->type == a->kv_type && rows > 16 && a->kv_len <= 128;
     if (a->type != a->kv_type) return rows > 16 && a->kv_len <= 1024 && 3 * tiles >= gpu->multiprocessors;
     if (rows <= 8) return 0;
-    return a->kv_len <= 128 || (rows > 16 ? 5 * tiles >= gpu->multiprocessors
+    return a->kv_len <= 512 || (rows > 16 ? 5 * tiles >= gpu->multiprocessors
                                           : 3 * tiles >= gpu->multiprocessors && a->kv_len <= 4096);
 }
 

@@ -304,7 +304,7 @@ static inline double matmul_short_time(const vb_matmul_args *x, const vb_gpu *gp
 /* Of matmul_thin. */
 static inline double matmul_thin_time(const vb_matmul_args *x) {
     const int f32 = x->type == VB_F32, steps = x->k <= 4 ? 1 : x->k <= 8 ? 2 : 4;
-    int64_t width = 8;
+    int64_t width = 1;
     while (width < 256 && width < x->n) width *= 2;
     const double columns = (double)vb_ceil_div(x->n, width) * width, of_c = (double)x->m * x->n,
                  operands = ((double)x->m + x->n) * x->k;
