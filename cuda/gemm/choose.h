@@ -322,14 +322,16 @@ static inline double matmul_f32_time(const vb_matmul_args *x, const vb_gpu *gpu)
     /* Multiprocessors of 8.0 have half as many fp32 units. Rows that begin anywhere are copied word by word. */
     return time * (gpu->capability == 80 ? 2 : 1) * (matmul_operand_vectors(x) ? 1 : 1.04);
 }
-/* Of F32 in three F16 parts, on Hopper. */
+/* Of F32 in three F16 parts, on Hopper. Elements are converted by rows along k, each of which takes its time, of short
+ * ones several at once; or by columns, in whole strips of 64. */
 static inline double matmul_3xf16_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int64_t tiles = vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128) * x->batch;
-    /* Elements that are converted: where columns are scaled, of whole strips of 64. */
-    const double rows_of_a = (double)(x->a_transposed ? vb_ceil_div(x->m, 64) * 64 : x->m),
-                 columns_of_b = (double)(x->b_transposed ? x->n : vb_ceil_div(x->n, 64) * 64);
-    return 4.1 + (double)vb_ceil_div(tiles, gpu->multiprocessors) * (6.9 + 0.44 * (double)vb_ceil_div(x->k, 32)) +
-           4.1e-6 * (rows_of_a + columns_of_b) * x->k * x->batch;
+    const double rows = (x->a_transposed ? 0 : (double)x->m) + (x->b_transposed ? (double)x->n : 0),
+                 columns = (x->a_transposed ? (double)vb_ceil_div(x->m, 64) * 64 : 0) +
+                           (x->b_transposed ? 0 : (double)vb_ceil_div(x->n, 64) * 64),
+                 row = 940.0 / (x->k <= 128 ? 8 : x->k <= 256 ? 4 : x->k <= 512 ? 2 : 1);
+    return 5.0 + (double)vb_ceil_div(tiles, gpu->multiprocessors) * (3.65 + 0.51 * (double)vb_ceil_div(x->k, 32)) +
+           1e-6 * x->batch * (rows * (row + 2.6 * x->k) + 5.5 * columns * x->k + 1.5 * x->m * x->n);
 }
 /* Whether tiles of matmul_sm90 256 columns wide take less time than tiles of 128: so many rounds of tiles, by their
  * widths. Two narrow tiles load more, and end twice. */
