@@ -2,14 +2,12 @@
 // 2024).
 //
 //   grid     one block an SM, which takes tiles of 128 packed query rows from a counter, tiles with the most keys first
-//   block    three warpgroups: a warp of the first copies keys, values and 16-bit queries by TMA, the other two take 64
-//            rows each, or as many as have whole groups of heads.
-//            SHARED_ROWS, where all tiles of 64 rows run at once: both take the same rows and every second block of
-//            keys, and exchange sums of half of the columns in the end
-//   shared   queries [128][DIMS], of two tiles for 64 dimensions, then rings of keys and of values [KEYS][DIMS],
-//            16-bit, swizzled: 160 KiB for 128 dimensions (two stages of 128 keys) and for 64 (four), 192 for 256
-//            SHARED_ROWS: 180 KiB for 128 dimensions (queries [64][DIMS], four stages of 64 keys, 36 KiB of sums), 156
-//            for 64
+//   block    three warpgroups: a warp of the first copies keys, values and 16-bit queries by TMA, the other two take up
+//            to 64 rows each, of whole groups of heads. SHARED_ROWS, where all tiles of 64 rows run at once: both take
+//            the same rows and every second block of keys, and exchange sums of half of the columns in the end
+//   shared   queries [128][DIMS], of two tiles for up to 128 dimensions, then rings of keys and of values [KEYS][DIMS],
+//            16-bit, swizzled: 192 KiB for 128 dimensions (two stages of 128 keys) and 256, 160 for 64 (four stages)
+//            SHARED_ROWS: queries [64][DIMS], four stages of 64 keys, sums; 180 KiB for 128 dimensions, 156 for 64
 //   moves    queries and outputs once, keys and values once a tile (mostly from L2); 4 FLOPs a query element and key
 //   bound    tensor cores. Exponentials take half of their time, hidden by the next keys' products and by turns
 //   measured docs/experiments/2026-11-22-attention.md
@@ -551,8 +549,8 @@ __global__ void __launch_bounds__(threads, 1)
 #endif
 }
 
-// Tokens whose queries, of all heads of a group, are copied as a box to a consumer's 64 rows. 0: copied by threads, where
-// queries are converted, or whole groups leave more than four of 64 rows empty.
+// Tokens whose queries, of all heads of a group, are copied as a box to a consumer's 64 rows. 0: copied by threads,
+// where queries are converted, or whole groups leave more than four of 64 rows empty.
 template <class TQ>
 int tokens_of_box(const vb_attention_args &a) {
     const int64_t group = a.heads / a.kv_heads, tokens = rows_per_group / group;

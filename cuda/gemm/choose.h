@@ -199,8 +199,8 @@ static inline int matmul_f32_turns(const vb_matmul_args *x) {
            vb_ceil_div(few, MATMUL_TURN_SIDE) <= MATMUL_MOST_GRID_Y && matrices <= MATMUL_MOST_GRID_Y;
 }
 
-/* Microseconds of kernels: fits to 1,400 products drawn at random, on an H200, by 0.1 of their logarithm
- * (docs/experiments/2026-11-22-shapes.md, 2026-11-23-shapes.md). A step takes longer the fuller the GPU is. */
+/* Microseconds of kernels: fits to 1,700 products drawn at random, on an H100, by 0.15 of their logarithm
+ * (docs/experiments/2026-11-27-shapes.md). A step takes longer the fuller the GPU is. */
 typedef struct matmul_times {
     double start, block, step, crowded, add, store; /* `add`: the addition of parts; `store`: a million elements of C */
 } matmul_times;
@@ -516,14 +516,17 @@ static inline int gemm_3xf16_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
     return 4 * tiles >= gpu->multiprocessors || 0.6 * matmul_3xf16_time(x, gpu) < matmul_tf32_time(x, gpu);
 }
 
+/* Few tiles of a long k are shared by more blocks than a cluster has, small ones by matmul_ksplit. */
+static inline int gemm_sm90_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
+    return matmul_sm90_plan_of(x, gpu->multiprocessors).parts < 4 &&
+           0.9 * matmul_vectors_time(x, gpu) < matmul_ksplit_time(x, gpu);
+}
+
 static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb_gpu *gpu, int room) {
     const int f32 = x->type == VB_F32;
     if (!matmul_sm90_fits(x)) return MATMUL_NONE;
     if (gemm_m64_takes(x, gpu)) return GEMM_M64_SM90;
-    /* Of rows with gaps, few tiles of a long k are shared by more blocks than a cluster has. */
-    if (gemm_sm90_takes(x) && (matmul_contiguous(x) || matmul_sm90_plan_of(x, gpu->multiprocessors).parts < 4) &&
-        (matmul_contiguous(x) || 0.9 * matmul_vectors_time(x, gpu) < matmul_ksplit_time(x, gpu)))
-        return GEMM_SM90;
+    if (gemm_sm90_takes(x) && (matmul_contiguous(x) || gemm_sm90_pays(x, gpu))) return GEMM_SM90;
     if (f32 && room && matmul_contiguous(x) && gemm_3xf16_suits(x) && gemm_3xf16_pays(x, gpu)) return GEMM_3XF16_SM90;
     if (matmul_ksplit_suits(x, gpu)) return MATMUL_KSPLIT;
     if (!f32 && matmul_operand_vectors(x)) return matmul_sizes_below(x, 1 << 28) ? MATMUL_SM90 : MATMUL_NONE;

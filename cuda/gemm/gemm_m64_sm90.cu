@@ -1,6 +1,6 @@
 // gemm_m64_sm90.cu: products of up to 64 rows of F16 or BF16 with a matrix that is read once, on Hopper:
-// y[m][n] = x[m][k] W, W stored [k][n] or [n][k], x stored [m][k] or [k][m]. Of up to 64 columns of B and more rows of A,
-// x is B turned, W is A turned, and y is written turned.
+// y[m][n] = x[m][k] W, W stored [k][n] or [n][k], x stored [m][k] or [k][m]. Of up to 64 columns of B and more rows of
+// A, x is B turned, W is A turned, and y is written turned.
 //
 // W, in either order, is the left factor of wgmma, and fills its 64 rows. x is the right factor: a column for each row
 // of x. Where tiles are few, the blocks of a cluster share k, and each adds up eight rows of x from the others'

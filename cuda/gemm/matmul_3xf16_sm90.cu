@@ -145,7 +145,8 @@ VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scrat
 #pragma unroll
         for (int h = 0; h < held; h++) store(out[r], raise, (h * threads + thread) * 4, x[r][h]);
         if (WARPS == convert_warps)
-            for (int i = (held * threads + thread) * 4; i < end; i += threads * 4) store(out[r], raise, i, load(in[r], i));
+            for (int i = (held * threads + thread) * 4; i < end; i += threads * 4)
+                store(out[r], raise, i, load(in[r], i));
     }
 }
 
