@@ -502,8 +502,8 @@ __global__ void __launch_bounds__(threads, 1)
             float total[2];
 #pragma unroll
             for (int h = 0; h < 2; h++) total[h] = warp_reduce<Sum, 4>(sum[h]);
-            // Each gets the other's half of the columns that it writes. The next tile's sums are written after both
-            // have met for its queries. (An mbarrier: racecheck does not see the order that bar.sync gives here.)
+            // Each gets the other's half of the columns that it writes. A block has one tile, so that no other sums
+            // follow. (An mbarrier: racecheck does not see the order that bar.sync gives here.)
             if constexpr (SHARED_ROWS) {
                 constexpr int part = DIMS / 4;
                 float4 *const exchange =
