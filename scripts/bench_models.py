@@ -94,7 +94,8 @@ def save(suite, lines):
 found = {"decode": [], "prefill": []}
 compared = A.peer or A.lora or A.ptx
 mode = {"VIBRANT_CUDA": "ptx"} if A.ptx else {}
-against = " --ptx" if A.ptx else "".join(f" --lora {os.path.basename(a)}" for a in A.lora) + (f" --parallel {A.parallel}" if A.parallel else "") if A.lora else " --peer llama-bench"
+against = " --ptx" * A.ptx + "".join(f" --lora {os.path.basename(a)}" for a in A.lora) + " --peer llama-bench" * bool(A.peer)
+against += f" --parallel {A.parallel}" * bool(A.parallel)
 capability = os.environ.get("VIBRANT_CUDA_CAPABILITY")
 taken_as = f", capability taken as {capability[:-1]}.{capability[-1]}" if capability and A.device == "cuda" else ""
 print(f"{'model':24} {'test':14} {'ours':>10} {'peer':>10} {'ratio':>7} {'roofline':>9}")

@@ -146,6 +146,10 @@ func TestBenchChecksAnOperationOfGivenSizes(t *testing.T) {
 	if status != 0 || !strings.Contains(out, "given_5x48x40x8_F16_codes") {
 		t.Errorf("status %d, %s%s", status, out, errs)
 	}
+	_, out, _ = command(t, "", append(ops, "--jsonl")...)
+	if !strings.Contains(out, "--ops '^FusedUpdate/bem_128' --dims 5,48,40,8 --device cpu") {
+		t.Errorf("the command of a figure lacks what was given: %s", out)
+	}
 	if status, out, errs = command(t, "", append(ops, "--rtol", "1e-12")...); status == 0 || !strings.Contains(errs, "relative RMS error") {
 		t.Errorf("an error above --rtol: status %d, %s%s", status, out, errs)
 	}

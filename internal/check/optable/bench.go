@@ -6,6 +6,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -69,6 +70,15 @@ func (o *Choice) cases(op *Op, re *regexp.Regexp) (all []Case, err error) {
 	return all, nil
 }
 
+// command returns what measures a case alone; with given dimensions also the same of other cases that are chosen.
+func (o *Choice) command(name string, d *gpu.Device) string {
+	if o.Dims == nil {
+		return fmt.Sprintf("vibrant bench --ops '^%s$' --device %s", name, d)
+	}
+	dims := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(o.Dims)), ","), "[]")
+	return fmt.Sprintf("vibrant bench --ops '%s' --dims %s --device %s", o.Match, dims, d)
+}
+
 // makes reports whether operands of a case can be made.
 func (op *Op) makes(c Case) (ok bool) {
 	defer func() { ok = recover() == nil && ok }()
@@ -119,8 +129,7 @@ func Bench(ctx context.Context, d *gpu.Device, choice Choice, report func(Result
 					return err
 				}
 			}
-			r := Result{Suite: "ops", Case: name, Unit: "us", Device: d.Info().Name,
-				Command: fmt.Sprintf("vibrant bench --ops '^%s$' --device %s", name, d)}
+			r := Result{Suite: "ops", Case: name, Unit: "us", Device: d.Info().Name, Command: choice.command(name, d)}
 			seconds, err := op.measure(ctx, d, c)
 			r.Kernel = d.Stream().LastKernel()
 			if err == nil && !c.Large {
