@@ -1,6 +1,7 @@
 /* choose_test.h: the test of linear/choose.h, a part of cuda/chooser_test.c. */
 #include "chooser_test.h"
 #include "linear/choose_adapted.h"
+#include "linear/choose_groups.h"
 
 MAP_FAMILY("Linear layers (`linear/choose.h`)", linear, LINEAR)
 
@@ -277,6 +278,39 @@ static void check_one_item(const linear_shape *s, const vb_gpu *gpu) {
               vb_ceil_div(tiles, p->ksplit * p->warps) * f.depth <= 1024,
           "an item a block of %ld rows of %ld columns on %d", (long)s->rows, (long)s->cols, gpu->capability);
 }
+/* Groups of warps fit into a block's threads and shared memory, and take all items. */
+static void check_groups(const linear_shape *s, const vb_gpu *gpu, const linear_items *block) {
+    const vb_packed_format f = vb_packed_format_of(s->type);
+    const int64_t tiles = linear_row_tiles(f, s->cols), items = vb_ceil_div(linear_tile_rows(s->rows), block->parts);
+    linear_items p = *block;
+    const int groups = linear_n1_groups(gpu, f, tiles, items, &p);
+    CHECK(groups == 1 || (gpu->capability >= 90 && p.ksplit == 1 && p.warps * groups <= LINEAR_GROUPED_WARPS &&
+                          p.blocks == block->blocks && p.stages >= p.parts && p.chunk >= 1 && p.chunk <= p.warps &&
+                          groups * linear_n1_group_bytes(f, tiles, &p) <= p.shared_bytes &&
+                          p.shared_bytes == block->shared_bytes && items > (int64_t)p.blocks * (groups - 1)),
+          "%d groups of %d warps at %ld rows of %ld columns on %d", groups, p.warps, (long)s->rows, (long)s->cols,
+          gpu->capability);
+}
+static void check_groups_of_shapes(void) {
+    const vb_gpu gpu = {90, 132, 227 << 10, true};
+    const struct {
+        vb_dtype type;
+        int64_t rows, cols;
+        int groups;
+    } products[] = {{VB_Q8_0, 49152, 576, 2}, {VB_NVFP4, 39120, 576, 3},   {VB_Q4_K, 22016, 1024, 1},
+                    {VB_Q4_0, 19568, 1152, 2}, {VB_Q6_K, 151936, 2048, 1}, {VB_Q8_0, 151936, 896, 1}};
+    for (int i = 0; i < 6; i++) {
+        const linear_shape s = {products[i].type, VB_PACKED, 1, products[i].rows, products[i].cols, false, true, true,
+                                true};
+        linear_choice c = choose_linear(&s, &gpu);
+        const vb_packed_format f = vb_packed_format_of(s.type);
+        const int groups = linear_n1_groups(&gpu, f, linear_row_tiles(f, s.cols),
+                                            vb_ceil_div(linear_tile_rows(s.rows), c.items.parts), &c.items);
+        CHECK(c.kernel == LINEAR_PACKED_N1 && groups == products[i].groups, "%d groups at %ld rows of %ld columns",
+              groups, (long)s.rows, (long)s.cols);
+    }
+}
+
 /* The same of a model's shapes: of Llama 3B on Hopper and on an RTX 40. */
 static void check_adapted_shapes(void) {
     const vb_gpu cards[2] = {{90, 132, 227 << 10, true}, {89, 128, 99 << 10, false}};
@@ -341,6 +375,7 @@ static void test_linear(void) {
             s.layout = VB_PACKED;
             c = choose_linear(&s, gpu);
             check_linear(&s, &c, gpu);
+            if (c.kernel == LINEAR_PACKED_N1) check_groups(&s, gpu, &c.items);
             s.norm = any_of(2);
             c = choose_fused_linear(&s, gpu);
             if (s.inputs_aligned) check_linear(&s, &c, gpu);
@@ -360,6 +395,7 @@ static void test_linear(void) {
     }
     check_named_linear();
     check_adapted_shapes();
+    check_groups_of_shapes();
     for (int g = 0; g < gpu_count; g++) /* hidden sizes of models */
         for (int64_t hidden = 576; hidden <= 2880; hidden += 64)
             CHECK(is_packable(&gpus[g], VB_Q4_1, hidden, hidden) == (gpus[g].capability >= 75), "%ld on %d",

@@ -4,6 +4,7 @@
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
 #include "linear/choose_adapted.h"
+#include "linear/choose_groups.h"
 #include "linear/packed/n1_item.cuh"
 
 namespace vb {
@@ -62,6 +63,13 @@ __global__ void __launch_bounds__(32 * n1_warps, 2) n1_kernel(N1Input in, RowsOu
     else n1_product<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
 }
 
+// Rows of few tiles: a block's y counts its groups of warps.
+template <class Block>
+__global__ void __launch_bounds__(32 * LINEAR_GROUPED_WARPS, 2)
+    n1_groups_kernel(N1Input in, RowsOut<false, 2, NoUpdate> out) {
+    n1_product<Block, 2, 1, true>(in, out, blockIdx.x * blockDim.y + threadIdx.y, gridDim.x * blockDim.y);
+}
+
 template <class Block, int PARTS, bool NORM, int KSPLIT = 1, bool ONE = false, class Update = NoUpdate>
 vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream,
              const Update &update = {}) {
@@ -76,6 +84,16 @@ vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &
         const int64_t sums = (int64_t)in.items * KSPLIT * PARTS * packed_rows;
         VB_TRY(workspace((void **)&in.partial, sums * (int64_t)sizeof(float), stream));
         in.arrived = counters(stream);
+    }
+    if constexpr (PARTS == 2 && !NORM && KSPLIT == 1 && !Update::active) {
+        linear_items of = items; // a group
+        const int groups = linear_n1_groups(&gpu_of(stream), P::format, in.tiles, in.items, &of);
+        if (groups > 1) {
+            in.stages = of.stages, in.chunk = of.chunk;
+            in.group_bytes = (int)linear_n1_group_bytes(P::format, in.tiles, &of);
+            return launch_overlapped(stream, of.blocks, dim3(32 * of.warps, groups), of.shared_bytes,
+                                     n1_groups_kernel<Block>, in, out);
+        }
     }
     const int64_t bytes =
         linear_n1_adapted_shared(P::format, a.cols, &items, Update::active ? 1 : 0, extra.adapter.ranks);

@@ -8,6 +8,7 @@
 // W (x * norm) is multiplied; 1 / sqrt(mean x^2 + eps) is applied to the sums. A step's kernels start cold, so that the
 // first pass through any code waits for it: on Hopper x is quantized, and W multiplied, at one place each.
 //   grid     a block for each multiprocessor, or item if there are fewer; up to 8 warps of at most 128 registers
+//            rows of few tiles: groups of warps, each as such a block (choose_groups.h)
 //   shared   the rings, x as bytes (2.5 an element), 1 KiB of partial sums for each item and part of two chunks
 //   moves    the weights once; x once a block, from L2
 //   bound    memory bandwidth; below a few MB the time between kernels. So a block leaves room for a block of the next
@@ -37,6 +38,7 @@ struct N1Input {
     // where blocks share columns without a cluster: [item][KSPLIT][results], and a counter an item, 0 between kernels
     float *partial = nullptr;
     unsigned *arrived = nullptr;
+    int group_bytes = 0; // of shared memory of a group of warps
 };
 
 constexpr int n1_warps = LINEAR_WARPS; // at most
@@ -99,7 +101,8 @@ VB_DEVICE void n1_store_sums(float *to, const float (&sum)[2 * PARTS], int lane)
 // Items index, index + count, ... belong to this block or its cluster. Each of the KSPLIT blocks of a cluster
 // multiplies a range of the tiles of every row, and finishes every KSPLIT-th item. Without a cluster the last block
 // finishes an item.
-template <class Block, int PARTS, int KSPLIT = 1, class Out, class Locate = TilesAreKnown>
+// GROUPED: the block's threads with the same y are such a block.
+template <class Block, int PARTS, int KSPLIT = 1, bool GROUPED = false, class Out, class Locate = TilesAreKnown>
 VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int count, const Locate &locate = {}) {
 #if defined(VB_HAS_MMA)
 #if __CUDA_ARCH__ < 900
@@ -107,6 +110,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
 #endif
     static_assert(KSPLIT == 1 || !Out::norm, "each block sees a part of x only");
     static_assert(PARTS == 1 || !Out::joined, "tiles have no part");
+    static_assert(KSPLIT == 1 || !GROUPED, "clusters are of blocks");
     using P = Packed<Block>;
     using V = N1Tile<Block>;
     constexpr int quads = P::depth / 128;               // 16-byte loads of x a lane and tile
@@ -116,7 +120,8 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     constexpr bool itself = !Out::norm && KSPLIT == 1;    // multiplies x by V where no kernel has
     // tiles of x loaded at once, as registers are left; beside V one, as instructions are fetched behind weights
     constexpr int group = updated && itself ? 1 : (Out::norm ? 4 : 8) / quads;
-    extern __shared__ __align__(128) uint8_t shared[];
+    extern __shared__ __align__(128) uint8_t all_shared[];
+    uint8_t *const shared = GROUPED ? all_shared + threadIdx.y * in.group_bytes : all_shared;
     const int lane = threadIdx.x % 32, warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), warps = blockDim.x / 32;
     // whether another kernel tells where tiles lie; x comes from this kernel too, and would wait behind the tiles
     constexpr bool located = !std::is_same<Locate, TilesAreKnown>::value;
@@ -334,7 +339,9 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         }
         if constexpr (updated && Out::late)
             if (first == index) projection.add_parts();
-        __syncthreads();
+        if constexpr (GROUPED)
+            asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.y), "r"(blockDim.x) : "memory");
+        else __syncthreads();
         if (adds_mine) {
             const float *from = sums + warp * n1_warps * results + lane;
             float total = 0;
