@@ -63,7 +63,7 @@ STEPS = [
     ("shapes", 3, script("bench_shapes.py", "--seed {seed} --library {library} --out {out}/shapes.jsonl"), ""),
     ("shapes", 1, script("bench_shapes.py", "--seed {seed} --library {library} --check 20000"), ""),
     ops("ops", "^Linear/qwen2.5-3b.*packed$"),
-    ops("formats", "^Linear/qwen2.5-3b_ffn_up_(1|2|8|32|512)x.*_packed$"),
+    ops("formats", "^Linear/qwen2.5-3b_(ffn_up|prefill)_(1|2|8|32|512)x.*_packed$"),
     ("moe", 3, script("bench_models.py", f"--device cuda {PEER} --suite moe -p 512,2048 -n 128 --vibrant {{vibrant}} --out {{out}} " + models("qwen3-30b-a3b") + " " + models("gpt-oss-20b", types="mxfp4")), ""),
     ("dense layouts", 3, script("bench_dense.py", "--library {library} --out {out}/dense.jsonl"), ""),
     ("fused_update", 1, script("bench_adapter.py", "--library {library} --save"), ""),

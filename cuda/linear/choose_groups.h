@@ -13,7 +13,7 @@ static inline int64_t linear_n1_group_bytes(vb_packed_format f, int64_t row_tile
 }
 
 /* The groups of a block on Hopper and later, each of which takes items as a block does. `p` becomes a group's, but for
- * the blocks and the shared memory, which are those of all groups. Four warps with tiles of 256 columns need no help. */
+ * the blocks and the shared memory, which are those of all groups. Four warps of tiles of 256 columns need no help. */
 static inline int linear_n1_groups(const vb_gpu *gpu, vb_packed_format f, int64_t row_tiles, int64_t items,
                                    linear_items *p) {
     if (gpu->capability < 90 || p->ksplit > 1 || !p->blocks || (f.depth == 256 && row_tiles >= 4)) return 1;
