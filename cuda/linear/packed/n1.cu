@@ -63,11 +63,13 @@ __global__ void __launch_bounds__(32 * n1_warps, 2) n1_kernel(N1Input in, RowsOu
     else n1_product<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
 }
 
-// Rows of few tiles: a block's y counts its groups of warps.
+// Rows of few tiles, 9.0: a block's y counts its groups of warps.
 template <class Block>
 __global__ void __launch_bounds__(32 * LINEAR_GROUPED_WARPS, 2)
     n1_groups_kernel(N1Input in, RowsOut<false, 2, NoUpdate> out) {
+#if __CUDA_ARCH__ >= 900
     n1_product<Block, 2, 1, true>(in, out, blockIdx.x * blockDim.y + threadIdx.y, gridDim.x * blockDim.y);
+#endif
 }
 
 template <class Block, int PARTS, bool NORM, int KSPLIT = 1, bool ONE = false, class Update = NoUpdate>
