@@ -11,7 +11,7 @@
     X(COLLECTIVE_REDUCE_ROUNDED, "all_reduce_rounded", "collective/rounded.cu",                                        \
       "all_reduce of more than 128 KiB where summands may be rounded, whole vectors of 8")                             \
     X(COLLECTIVE_REDUCE_COLUMNS, "all_reduce_columns", "collective/columns.cu",                                        \
-      "all_reduce of 4 MiB a rank and more before a norm, by columns of each rank, on two GPUs")                       \
+      "all_reduce of 4 MiB a rank and more before a norm, by columns of each rank, on GPUs of their own")              \
     X(COLLECTIVE_PRODUCTS_N1, "all_reduce_products_n1", "linear/packed/n1_sum.cu",                                     \
       "the sum of packed_n1 over ranks on GPUs of their own")                                                          \
     X(COLLECTIVE_GATHER_SMALL, "all_gather_small", "collective/exchange.cu", "all_gather of up to 512 KiB a rank")     \
@@ -35,12 +35,10 @@ static inline collective_kernel choose_all_reduce(int64_t n, bool rounded) {
     if (rounded && n > COLLECTIVE_EXACT) return COLLECTIVE_REDUCE_ROUNDED;
     return n <= COLLECTIVE_SMALL ? COLLECTIVE_REDUCE_SMALL : COLLECTIVE_REDUCE_LARGE;
 }
-/* A sum of n floats in rows of cols, before a norm. apart: no two ranks share a GPU. On two ranks alone: on four, some
- * logits were off by 50 times the usual error (docs/experiments/2026-11-27-four-gpus.md). It
- * depends on nothing else: of one prompt, all sums of rows choose alike. */
-static inline collective_kernel choose_sum_of_columns(int64_t n, int64_t cols, int ranks, bool apart) {
-    const bool fits = apart && ranks == 2 && cols % 128 == 0;
-    return fits && n >= COLLECTIVE_COLUMNS ? COLLECTIVE_REDUCE_COLUMNS : COLLECTIVE_NONE;
+/* A sum of n floats in rows of cols, before a norm. apart: no two ranks share a GPU. It depends on nothing else: of one
+ * prompt, all sums of rows choose alike. */
+static inline collective_kernel choose_sum_of_columns(int64_t n, int64_t cols, bool apart) {
+    return apart && cols % 128 == 0 && n >= COLLECTIVE_COLUMNS ? COLLECTIVE_REDUCE_COLUMNS : COLLECTIVE_NONE;
 }
 /* A sum of products of one row. packed_n1: each rank's kernel is packed_n1. apart: no two ranks share a GPU.
  * On a shared GPU, blocks that wait could leave no room for the blocks that they wait for. */

@@ -9,11 +9,10 @@ static void test_collective(void) {
     CHECK(choose_all_reduce(COLLECTIVE_SMALL + 1, false) == COLLECTIVE_REDUCE_LARGE, "all_reduce that does not");
     CHECK(choose_all_reduce(COLLECTIVE_EXACT + 8, true) == COLLECTIVE_REDUCE_ROUNDED, "all_reduce that may round");
     CHECK(choose_all_reduce(COLLECTIVE_EXACT, true) == COLLECTIVE_REDUCE_SMALL, "all_reduce of few numbers");
-    CHECK(choose_sum_of_columns(COLLECTIVE_COLUMNS, 8192, 2, true) == COLLECTIVE_REDUCE_COLUMNS, "a long prompt's sum");
-    CHECK(choose_sum_of_columns(COLLECTIVE_COLUMNS - 8192, 8192, 2, true) == COLLECTIVE_NONE, "a short prompt's sum");
-    CHECK(choose_sum_of_columns(COLLECTIVE_COLUMNS, 8192 + 64, 2, true) == COLLECTIVE_NONE, "rows of half a group");
-    CHECK(choose_sum_of_columns(COLLECTIVE_COLUMNS, 8192, 4, true) == COLLECTIVE_NONE, "a long prompt's sum on four");
-    CHECK(choose_sum_of_columns(COLLECTIVE_COLUMNS, 8192, 2, false) == COLLECTIVE_NONE, "sums on a shared GPU");
+    CHECK(choose_sum_of_columns(COLLECTIVE_COLUMNS, 8192, true) == COLLECTIVE_REDUCE_COLUMNS, "a long prompt's sum");
+    CHECK(choose_sum_of_columns(COLLECTIVE_COLUMNS - 8192, 8192, true) == COLLECTIVE_NONE, "a short prompt's sum");
+    CHECK(choose_sum_of_columns(COLLECTIVE_COLUMNS, 8192 + 64, true) == COLLECTIVE_NONE, "rows of half a group");
+    CHECK(choose_sum_of_columns(COLLECTIVE_COLUMNS, 8192, false) == COLLECTIVE_NONE, "sums of ranks that share a GPU");
     CHECK(choose_sum_of_products(8192, true, true) == COLLECTIVE_PRODUCTS_N1, "a product and its sum");
     CHECK(choose_sum_of_products(COLLECTIVE_ROW + 1, true, true) == COLLECTIVE_NONE, "a sum of too many rows of W");
     CHECK(choose_sum_of_products(8192, true, false) == COLLECTIVE_NONE, "ranks that share a GPU");

@@ -71,7 +71,7 @@ static vb_status sum_of_columns(float *const *out, const float *const *in, vb_su
     for (int r = 0; r < c->ranks; r++)
         aligned = aligned && aligned16((const char *)out[r], (const char *)in[r]) &&
                   aligned16((const char *)rows.add[r], (const char *)rows.norm[r]) && aligned16(rows.normed[r]);
-    if (!aligned || choose_sum_of_columns(rows.n * rows.cols, rows.cols, c->ranks, apart(c)) == COLLECTIVE_NONE)
+    if (!aligned || choose_sum_of_columns(rows.n * rows.cols, rows.cols, apart(c)) == COLLECTIVE_NONE)
         return VB_UNSUPPORTED;
     for (int r = 0; r < c->ranks; r++)
         VB_TRY(exchange_sum_of_columns(out, in[r], rows, r, c->mail[r], c->streams[r]));

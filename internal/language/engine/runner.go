@@ -17,13 +17,18 @@ var ErrContextFull = errors.New("the prompt does not fit into the context")
 // and 8,192 tokens a tenth faster so than by 256.
 const StageChunk = 512
 
-// stride returns how many of the n tokens left of a prompt the next pass computes. Devices that have whole layers each take short
-// prompts in four chunks or more, so that all of them are busy.
+// shortChunk is at most how many tokens a pass computes of the last 2,048 of a prompt, where devices have whole layers each: two tiles of
+// the products of a prompt on Hopper. Two H100s compute 2,048 tokens 6 % faster so than by 512 and 256.
+const shortChunk = 352
+
+// stride returns how many of the n tokens left of a prompt the next pass computes. Devices that have whole layers each take the end of a
+// prompt in short chunks of one size, so that all of them are busy.
 func (r *runner) stride(n int) int {
-	if r.chunk != StageChunk || !r.model.Staged() || n >= 4*r.chunk {
+	if r.chunk != StageChunk || !r.model.Staged() || n > 4*r.chunk {
 		return min(n, r.chunk)
 	}
-	return min(n, max(r.chunk/2, 1))
+	chunks := (n + shortChunk - 1) / shortChunk
+	return (n + chunks - 1) / chunks
 }
 
 // defaultChunk is how many tokens of a prompt one pass computes: enough for matrix products to run at full speed, few enough
