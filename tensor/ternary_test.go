@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
@@ -116,4 +117,36 @@ func ExampleBitLinear() {
 	x := tensor.FromSlice([]float32{1, 2, -127, 8}, 1, 4)
 	fmt.Println(tensor.BitLinear(x, w, nil).Float32s())
 	// Output: [68 -67.5]
+}
+
+// TestTuningKeepsSums tunes a product on a GPU: the choice is one of those listed, and later sums are those of before.
+func TestTuningKeepsSums(t *testing.T) {
+	d, _ := openFake(t, fake.Config{})
+	const rows, cols = 40, 192
+	w, err := tensor.NewTernary(d, ternaryValues(3, rows*cols), rows, cols, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes, _ := tensor.QuantizeRows(on(t, d, tensor.FromSlice(ramp(2*cols), 2, cols)))
+	before := tensor.W2A8Sums(codes, w).Int32s()
+	best, us, err := tensor.TuneW2A8(2, w)
+	if err != nil || !slices.Contains(tensor.Tunings(), best) || !(us > 0) {
+		t.Fatalf("%+v in %g us, %v", best, us, err)
+	}
+	if after := tensor.W2A8Sums(codes, w).Int32s(); !slices.Equal(after, before) {
+		t.Errorf("sums differ with %+v", best)
+	}
+	var shape *tensor.ShapeError
+	for m, weights := range map[int][]*tensor.Ternary{0: {w}, 5: {w}, 1: nil} {
+		if _, _, err := tensor.TuneW2A8(m, weights...); !errors.As(err, &shape) {
+			t.Errorf("%d rows, %d matrices: %v", m, len(weights), err)
+		}
+	}
+	onCPU, err := tensor.NewTernary(gpu.CPU(), ternaryValues(3, rows*cols), rows, cols, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if best, _, err := tensor.TuneW2A8(1, onCPU); err != nil || best != (tensor.Tuning{}) {
+		t.Errorf("a CPU: %+v, %v", best, err)
+	}
 }
