@@ -43,11 +43,13 @@ static void test_ternary(void) {
                 const ternary_bits *t = &cuts[j];
                 if (t->blocks == 0) continue;
                 CHECK(a.k % 16 == 0 && t->threads <= TERNARY_BITS_THREADS &&
-                          t->threads / 32 * TERNARY_BITS_UNITS * 64 >= a.row_bytes, "%d threads", t->threads);
+                          t->threads / 32 * t->units * 64 >= a.row_bytes, "%d threads", t->threads);
                 CHECK((int64_t)t->most * t->blocks >= t->tiles && t->blocks <= t->tiles, "%d tiles, %ld blocks",
                       t->tiles, (long)t->blocks);
                 CHECK(j > 0 || (int64_t)t->tiles * 16 >= a.n, "%d tiles", t->tiles);
                 CHECK(t->shared_bytes <= gpu->shared_bytes, "%ld bytes", (long)t->shared_bytes);
+                CHECK(t->stages == TERNARY_BITS_STAGES || t->stages == TERNARY_BITS_STAGES_LONG, "%d stages",
+                      t->stages);
             }
             const bool mma = c.kernel == TERNARY_MMA_16 || c.kernel == TERNARY_MMA_MANY;
             CHECK(!mma || (gpu->capability >= 75 && a.m > TERNARY_FEW), "%s on %d", name, gpu->capability);
@@ -85,8 +87,10 @@ static void test_ternary(void) {
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[0]) == TERNARY_TMAC, "no tensor cores");
     t.groups = 1;
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.blocks > 0, "a column");
-    t.k = 512 * 17;
-    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_TILES, "17 warps");
+    t.k = 512 * 24;
+    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.units == 2, "24 warps");
+    t.k = 512 * 25;
+    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_TILES, "25 warps");
     t.k = 500;
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC, "rows of 125 bytes");
 }

@@ -3,10 +3,10 @@
 // (vb_tmac_matmul).
 //
 //   grid     one or two blocks a multiprocessor, each for neighbouring tiles of 16 rows. The warps of a block share
-//            the elements of a row: a warp has two units of 64 bytes
-//   shared   the tiles but the first, which is in registers; a sum a tile, warp and row; the bytes of x where rounded
+//            the elements of a row: a warp has one or two units of 64 bytes
+//   shared   a ring of tiles; a sum a tile, warp, row and lane of four; the bytes of x where rounded
 //   moves    n k / 4 bytes of weights, read once. Each block rounds x: it reads 4 or 8 bytes an element, from the L2
-//   bound    latency up to some megabytes, then the weights: all are asked for before the kernel before has ended
+//   bound    instructions up to some megabytes, then the weights, which are asked for while the kernel before runs
 //
 // A code is its bits b0 + 2 b1, and x is its bits by the powers of two, of which the last is negative.
 // An instruction counts where bits of 128 codes of 16 rows meet the eight bit planes of x, which are its columns.
@@ -19,138 +19,143 @@
 namespace vb {
 namespace {
 
-// sums += the bits that a and x share: 16 rows of a, 256 bits of k, 8 columns of x.
-VB_DEVICE void count_bits(int (&sums)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned x0,
-                          unsigned x1) {
+// What x is: its codes, floats that are rounded to a byte, and floats that are rounded to two (MOST_SHORT at most).
+enum Source { CODES, ROUNDED, SHORTS };
+constexpr int MOST_SHORT = 127 * 256 + 127;
+
+// A matrix that the row is multiplied with.
+struct BitsMatrix {
+    void *out;
+    const void *weights;
+    const float *scales;
+    int n, segments, end; // behind its tiles and those of the matrices before it
+};
+
+// The matrices, one after the other. Short: a kernel waits for each line of its parameters before the first use.
+// A block has `tiles` tiles, each of the first `more` blocks one more; `most` is the greater number.
+template <int MATRICES>
+struct BitsJob {
+    BitsMatrix matrix[MATRICES];
+    int k, row_bytes, tiles, more, most;
+    const void *x;               // codes or floats
+    const float *add;            // to the first matrix
+    const float *x_scale, *bias; // of codes
+    const int32_t *segment_ends;
+    const float *up, *norm; // of floats
+    float eps;
+    signed char out_type, activation, normed, settled, early;
+
+    VB_DEVICE int matrix_of(int tile) const {
+        int j = 0;
+        while (j + 1 < MATRICES && tile >= matrix[j].end) j++;
+        return j;
+    }
+    VB_DEVICE int row_in(int j, int tile) const { return (tile - (j ? matrix[j - 1].end : 0)) * 16; }
+    // What the results of a matrix depend on.
+    VB_DEVICE vb_w2a8_gemv_args results_of(int j) const {
+        vb_w2a8_gemv_args a;
+        a.out = matrix[j].out, a.n = matrix[j].n, a.out_type = vb_dtype(out_type), a.activation_scales = x_scale;
+        a.weight_scales = matrix[j].scales, a.segments = matrix[j].segments, a.segment_ends = segment_ends;
+        a.bias = bias, a.add = j == 0 ? add : nullptr;
+        return a;
+    }
+};
+
+// sums = start + the bits that a and x share: 16 rows of a, 256 bits of k, 8 columns of x.
+VB_DEVICE void count_bits(int (&sums)[4], const unsigned (&a)[4], unsigned x0, unsigned x1, const int (&start)[4]) {
 #if __CUDA_ARCH__ >= 900
-    asm volatile("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc "
-                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(x0), "r"(x1));
+    asm("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%11,%12,%13};"
+        : "=r"(sums[0]), "=r"(sums[1]), "=r"(sums[2]), "=r"(sums[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(x0), "r"(x1), "r"(start[0]), "r"(start[1]), "r"(start[2]),
+          "r"(start[3]));
 #endif
 }
 
 // Bit `plane` of 16 elements at the places of their codes' lower bits in a word.
 VB_DEVICE unsigned plane_of(const int4 &x, int plane) {
     const unsigned ones = 0x01010101u;
-    unsigned bits = unsigned(x.w) >> plane & ones;
-    bits = bits << 2 | (unsigned(x.z) >> plane & ones);
-    bits = bits << 2 | (unsigned(x.y) >> plane & ones);
-    return bits << 2 | (unsigned(x.x) >> plane & ones);
+    const auto turned = [](int word, int by) { return __funnelshift_r(unsigned(word), unsigned(word), by); };
+    return (turned(x.x, plane) & ones) | (turned(x.y, plane - 2) & ones << 2) | (turned(x.z, plane - 4) & ones << 4) |
+        (turned(x.w, plane - 6) & ones << 6);
 }
 
-// The matrices that a row is multiplied with, one after the other.
-struct BitsJob {
-    vb_w2a8_gemv_args matrix[3]; // k, row_bytes and settled of the first hold for all
-    int ends[3];                 // behind the tiles of each
-    vb_norm_quantize_args x;     // the row that is rounded
-};
-
-// The sum of squares and the greatest of all threads.
-VB_DEVICE float2 sum_and_most(float squares, float most, float2 *scratch) {
-    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
-        squares += __shfl_xor_sync(all_lanes, squares, offset);
-        most = Max::combine(most, __shfl_xor_sync(all_lanes, most, offset));
-    }
-    if (lane == 0) scratch[threadIdx.x / 32] = make_float2(squares, most);
-    __syncthreads();
-    float2 all = scratch[0];
-    for (int w = 1; w < warps; w++) all.x += scratch[w].x, all.y = Max::combine(all.y, scratch[w].y);
-    return all;
-}
-
-constexpr int units = TERNARY_BITS_UNITS;
-
-// What x is: its codes, floats that are rounded to a byte, and floats that are rounded to two (MOST_SHORT at most).
-enum Source { CODES, ROUNDED, SHORTS };
-constexpr int MOST_SHORT = 127 * 256 + 127;
-
-template <Source SOURCE>
-__global__ void __launch_bounds__(SOURCE == SHORTS ? TERNARY_BITS_THREADS_TMAC : TERNARY_BITS_THREADS)
-    bits_kernel(VB_IN_PLACE BitsJob job, ternary_bits cut) {
+// Two pieces of 16 bytes of 16 rows, as the first operand of count_bits. The address is of a row of a piece.
+VB_DEVICE void read_rows(unsigned (&words)[4], unsigned address) {
 #if __CUDA_ARCH__ >= 900
-    extern __shared__ __align__(128) uint4 memory[];
-    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32, group = lane / 4,
-              row_bytes = int(job.matrix[0].row_bytes), pieces = row_bytes / 16, k = int(job.matrix[0].k);
-    const int first = int((int64_t)cut.tiles * blockIdx.x / gridDim.x),
-              count = int((int64_t)cut.tiles * (blockIdx.x + 1) / gridDim.x) - first;
-    // What a lane reads of the tiles in shared memory, it has copied there itself: [tile][warp][unit][half][lane].
-    uint4 *const mine = memory + warp * units * 2 * 32 + lane;
-    const int tile_size = warps * units * 2 * 32;
-    int *const parts = reinterpret_cast<int *>(memory + (cut.most - 1) * tile_size); // [count][warps][16]
-    const auto matrix_of = [&](int tile) { return tile < job.ends[0] ? 0 : tile < job.ends[1] ? 1 : 2; };
-    const auto row_in = [&](int matrix, int tile) {
-        return (int64_t)(tile - (matrix ? job.ends[matrix - 1] : 0)) * 16;
-    };
-    // Calls take(unit, half, where the piece is, whether there is one) for the pieces of a tile that are this lane's.
-    const auto pieces_of = [&](int tile, auto take) {
-        const int matrix = matrix_of(first + tile);
-        const vb_w2a8_gemv_args &a = job.matrix[matrix];
-        const int64_t row = row_in(matrix, first + tile) + group;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(address)
+                 : "memory");
+#endif
+}
+
+// 16 bytes of shared memory, which are read here and not before: registers are few.
+VB_DEVICE int4 read_now(const void *at) {
+    int4 v;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(shared_address(at))
+                 : "memory");
+    return v;
+}
+
+// The sum of squares, where it is wanted, and the greatest of a warp, which is not negative.
+VB_DEVICE float2 sum_and_most(float squares, float most, bool wanted) {
+    if (wanted)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            const char *const from =
-                static_cast<const char *>(a.weights) + smaller(row + 8 * half, a.n - 1) * row_bytes;
-#pragma unroll
-            for (int u = 0; u < units; u++) {
-                const int p = 4 * (warp * units + u) + lane % 4;
-                take(u, half, from + 16 * p, p < pieces);
-            }
-        }
-    };
-    const bool settled = job.matrix[0].settled;
-    if (!settled) wait_for_previous_kernel();
-    uint4 w[units][2];
-    pieces_of(0, [&](int u, int half, const char *from, bool any) {
-        w[u][half] = any ? load_once(reinterpret_cast<const uint4 *>(from)) : make_uint4(0, 0, 0, 0);
-    });
-    for (int t = 1; t < count; t++)
-        pieces_of(t, [&](int u, int half, const char *from, bool any) {
-            copy_async(shared_address(mine + (t - 1) * tile_size + (2 * u + half) * 32), any ? from : nullptr, any);
-        });
-    copy_async_commit();
-    constexpr bool rounds = SOURCE != CODES;
-    constexpr int items = rounds ? 2 * units : 1, bytes = SOURCE == SHORTS ? 2 : 1;
-    // Four elements of x, whose codes lie side by side. A word of VB_INT2_ROWS has them four apart.
-    const auto elements = [](const float *from, int at) {
+        for (int offset = 16; offset > 0; offset /= 2) squares += __shfl_xor_sync(all_lanes, squares, offset);
+#if __CUDA_ARCH__ >= 900
+    most = __uint_as_float(__reduce_max_sync(all_lanes, __float_as_uint(most)));
+#endif
+    return make_float2(squares, most);
+}
+
+// Where byte `at` of the codes of x lies in shared memory: four lanes read 128 bytes apart.
+VB_DEVICE int padded(int at) { return at + at / 128 * 16; }
+
+// The floats of x that a thread rounds, four by four, with their factors.
+template <Source SOURCE, int MATRICES, int UNITS>
+struct Rounding {
+    static constexpr int items = 2 * UNITS;
+    const BitsJob<MATRICES> &job;
+    float4 norms[items], h[items];
+
+    // Where item i begins: in SHORTS among the elements of the thread's own warp.
+    VB_DEVICE static int place_of(int i) {
+        if (SOURCE == SHORTS) return 4 * (threadIdx.x / 32 * 64 * UNITS + i * 32 + threadIdx.x % 32);
+        return 4 * (threadIdx.x + i * blockDim.x);
+    }
+    // Four elements whose codes lie side by side. A word of VB_INT2_ROWS has them four apart.
+    VB_DEVICE static float4 elements(const float *from, int at) {
         if (SOURCE != SHORTS) return *reinterpret_cast<const float4 *>(from + at);
         from += at / 16 * 16 + at % 16 / 4;
         return make_float4(from[0], from[4], from[8], from[12]);
-    };
-    float4 norms[items];
-    if (rounds) {
+    }
+    VB_DEVICE void read_norm() {
 #pragma unroll
         for (int i = 0; i < items; i++) {
-            const int at = 4 * (threadIdx.x + i * blockDim.x);
-            norms[i] = job.x.normed && job.x.norm && at < k ? elements(job.x.norm, at)
-                                                           : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
+            const int at = place_of(i);
+            norms[i] = job.normed && job.norm && at < job.k ? elements(job.norm, at)
+                                                            : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
         }
     }
-    if (settled) wait_for_previous_kernel();
-    release_next_kernel();
-    const signed char *x = static_cast<const signed char *>(job.matrix[0].activations);
-    float scale = 1.0f;
-    const int x_bytes = 256 * units * warps;
-    if (rounds) {
-        __shared__ float2 scratch[32];
-        signed char *const codes = reinterpret_cast<signed char *>(parts + cut.most * warps * 16); // [bytes][x_bytes]
-        float4 h[items];
-        float squares = 0.0f, most = 0.0f;
+    // Returns the sum of squares and the greatest product with a factor, of a warp.
+    VB_DEVICE float2 read() {
 #pragma unroll
         for (int i = 0; i < items; i++) {
-            const int at = 4 * (threadIdx.x + i * blockDim.x);
+            const int at = place_of(i);
             h[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-            if (at >= k) continue;
-            h[i] = elements(job.x.in, at);
-            if (SOURCE == ROUNDED && job.x.up) {
-                const float4 u = elements(job.x.up, at);
-                const vb_activation f = job.x.activation;
+            if (at >= job.k) continue;
+            h[i] = elements(static_cast<const float *>(job.x), at);
+            if (SOURCE == ROUNDED && job.up) {
+                const float4 u = elements(job.up, at);
+                const vb_activation f = vb_activation(job.activation);
                 h[i] = make_float4(gated_unit(f, h[i].x, u.x), gated_unit(f, h[i].y, u.y), gated_unit(f, h[i].z, u.z),
                                    gated_unit(f, h[i].w, u.w));
             }
         }
+        float squares = 0.0f, most = 0.0f;
 #pragma unroll
         for (int i = 0; i < items; i++) {
             const float v[4] = {h[i].x, h[i].y, h[i].z, h[i].w},
@@ -161,139 +166,248 @@ __global__ void __launch_bounds__(SOURCE == SHORTS ? TERNARY_BITS_THREADS_TMAC :
                 most = Max::combine(most, fabsf(v[j] * n[j]));
             }
         }
-        const float2 all = sum_and_most(squares, most, scratch);
-        const float factor = job.x.normed ? 1.0f / sqrtf(all.x / float(k) + job.x.eps) : 1.0f;
-        scale = SOURCE == SHORTS ? __fdiv_rn(float(MOST_SHORT), Max::combine(0x1p-100f, all.y * factor))
-                                 : __fdiv_rn(127.0f, Max::combine(1e-5f, all.y * factor));
+        return sum_and_most(squares, most, job.normed);
+    }
+    // Writes the codes of h * factor * norms: in SHORTS [2][x_bytes], of x = 256 high + low the lower bytes first.
+    VB_DEVICE void write(signed char *codes, int x_bytes, float factor, float scale) const {
 #pragma unroll
         for (int i = 0; i < items; i++) {
-            const int at = 4 * (threadIdx.x + i * blockDim.x);
+            const int at = place_of(i);
             if (at >= x_bytes) continue;
             const float v[4] = {h[i].x * factor * norms[i].x, h[i].y * factor * norms[i].y,
                                 h[i].z * factor * norms[i].z, h[i].w * factor * norms[i].w};
-            if (SOURCE == SHORTS) { // x = 256 high + low
-                unsigned high = 0, low = 0;
+            if (SOURCE == SHORTS) {
+                unsigned q[4]; // rounded, in the lower 16 bits: 1.5 times 2^23 leaves no bits below 1
 #pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    const int q = __float2int_rn(v[j] * scale);
-                    low |= unsigned(q & 255) << (8 * j), high |= unsigned((q + 128) >> 8 & 255) << (8 * j);
-                }
+                for (int j = 0; j < 4; j++) q[j] = __float_as_uint(fmaf(v[j], scale, 12582912.0f));
+                const auto joined = [&](int first) { // bytes of the same place in the four
+                    return __byte_perm(__byte_perm(q[0], q[1], first), __byte_perm(q[2], q[3], first), 0x5410);
+                };
+                const unsigned low = joined(0x0040);
+#pragma unroll
+                for (int j = 0; j < 4; j++) q[j] += 128;
+                const unsigned high = joined(0x0051);
                 *reinterpret_cast<unsigned *>(codes + at) = low;
                 *reinterpret_cast<unsigned *>(codes + x_bytes + at) = high;
             } else {
-                *reinterpret_cast<char4 *>(codes + at) =
+                *reinterpret_cast<char4 *>(codes + padded(at)) =
                     make_char4(code_of(v[0], scale), code_of(v[1], scale), code_of(v[2], scale), code_of(v[3], scale));
             }
         }
-        __syncthreads();
+    }
+};
+
+// SHORTS has a scale a warp, for its elements of x, so that the warps need not wait for the greatest of all.
+template <Source SOURCE, int MATRICES, int UNITS, int STAGES>
+__global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_THREADS_SHORTS : TERNARY_BITS_THREADS)
+    bits_kernel(VB_IN_PLACE BitsJob<MATRICES> job) {
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ __align__(128) char memory[];
+    __shared__ float2 scratch[32]; // of each warp: sum of squares, greatest
+    __shared__ float steps[32];    // of each warp: what 1 stands for in SHORTS
+    constexpr bool rounds = SOURCE != CODES;
+    constexpr int bytes = SOURCE == SHORTS ? 2 : 1;
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32, group = lane / 4,
+              word = lane % 4;
+    const int row_bytes = job.row_bytes, pieces = row_bytes / 16, k = job.k, x_bytes = 256 * UNITS * warps;
+    const int block = blockIdx.x, first = block * job.tiles + smaller(block, job.more),
+              count = job.tiles + (block < job.more);
+    const int stage_bytes = ceil_div(pieces, 4) * 1024;
+    int *const parts = reinterpret_cast<int *>(memory + smaller(job.most, STAGES) * stage_bytes);
+    signed char *const codes = reinterpret_cast<signed char *>(parts + job.most * warps * 64);
+    const auto unit_is = [&](int u) { return u == 0 || 4 * (warp * UNITS + u) < pieces; };
+    // [STAGES][units of a row][half][row][piece]. Pieces are turned by rows: eight rows of a piece meet in no bank.
+    const unsigned own = shared_address(memory) + warp * UNITS * 1024, to = own + (group * 4 + (word ^ group / 2)) * 16,
+                   from = own + lane / 8 % 2 * 512 + (lane % 8 * 4 + (lane / 16 ^ lane % 8 / 2)) * 16;
+    // Asks for tile t, which lies in stage t % STAGES, `at` bytes behind the first.
+    const auto fetch = [&](int t, int at) {
+        if (t < count) {
+            const int j = job.matrix_of(first + t), row = job.row_in(j, first + t) + group;
+            const int piece = 4 * warp * UNITS + word, n = job.matrix[j].n;
+            const char *const w =
+                static_cast<const char *>(job.matrix[j].weights) + (int64_t)row * row_bytes + 16 * piece;
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+#pragma unroll
+                for (int u = 0; u < UNITS; u++)
+                    if (unit_is(u))
+                        copy_async(to + at + (2 * u + half) * 512, w + half * 8 * row_bytes + 64 * u,
+                                   row + 8 * half < n && piece + 4 * u < pieces);
+        }
+        copy_async_commit();
+    };
+
+    if (!job.settled) wait_for_previous_kernel();
+    if (job.early) release_next_kernel();
+#pragma unroll 1
+    for (int t = 0; t < STAGES; t++) fetch(t, t * stage_bytes);
+    Rounding<SOURCE, MATRICES, UNITS> rounding{job, {}, {}};
+    if (rounds) rounding.read_norm();
+    if (job.settled) wait_for_previous_kernel();
+    if (!job.early) release_next_kernel();
+
+    const signed char *x = static_cast<const signed char *>(job.x);
+    float scale = 1.0f, factor = 1.0f;
+    if (rounds) {
+        float2 all = rounding.read();
+        if (lane == 0) scratch[warp] = all;
+        if (SOURCE == ROUNDED) {
+            __syncthreads();
+            all = scratch[0];
+            for (int w = 1; w < warps; w++) all.x += scratch[w].x, all.y = Max::combine(all.y, scratch[w].y);
+            if (job.normed) factor = 1.0f / sqrtf(all.x / float(k) + job.eps);
+            scale = __fdiv_rn(127.0f, Max::combine(1e-5f, all.y * factor));
+        } else {
+            scale = __fdiv_rn(float(MOST_SHORT), Max::combine(0x1p-100f, all.y));
+            if (lane == 0) steps[warp] = scale > 0.0f ? 1.0f / scale : nanf(""); // of infinite floats
+        }
+        rounding.write(codes, x_bytes, factor, scale);
+        if (SOURCE == ROUNDED)
+            __syncthreads();
+        else
+            __syncwarp();
         x = codes;
     }
-    int4 v[bytes][units][4];
+    int4 v[UNITS][4];
+    if (SOURCE != SHORTS)
 #pragma unroll
-    for (int u = 0; u < units; u++) {
-        const int p = 4 * (warp * units + u) + lane % 4;
-        const PieceElements e = SOURCE == SHORTS ? PieceElements{64 * p, 16} : elements_of(p, pieces);
+        for (int u = 0; u < UNITS; u++) {
+            const int p = 4 * (warp * UNITS + u);
+            const PieceElements e = elements_of(p, pieces);
+            const int at = int(e.first) + word * e.step, here = smaller(pieces - p, (k - at) / 16);
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            const int at = int(e.first) + j * e.step;
-#pragma unroll
-            for (int b = 0; b < bytes; b++)
-                v[b][u][j] = p < pieces && at < k ? *reinterpret_cast<const int4 *>(x + b * x_bytes + at)
-                                                  : make_int4(0, 0, 0, 0);
+            for (int q = 0; q < 4; q++)
+                v[u][q] = q < here ? *reinterpret_cast<const int4 *>(x + (rounds ? padded(at + 16 * q) : at + 16 * q))
+                                   : make_int4(0, 0, 0, 0);
         }
-    }
     // The factors of the sums are asked for beside x.
     const auto ending = [&](int i) {
-        const int matrix = matrix_of(first + i / 16);
-        const vb_w2a8_gemv_args &a = job.matrix[matrix];
-        return ending_of(a, 0, smaller(row_in(matrix, first + i / 16) + i % 16, a.n - 1));
+        const int j = job.matrix_of(first + i / 16), row = job.row_in(j, first + i / 16) + i % 16;
+        return ending_of(job.results_of(j), 0, smaller(row, job.matrix[j].n - 1));
     };
-    Ending mine_ends;
-    if (threadIdx.x < count * 16) mine_ends = ending(threadIdx.x);
-    unsigned planes[bytes][units][4];
-    int ones[bytes][4] = {};
+    Ending mine;
+    if (threadIdx.x < count * 16) mine = ending(threadIdx.x);
+    unsigned planes[bytes][UNITS][4];
+    int minus[bytes][4]; // a code counts one too many
+    int none[4] = {};
 #pragma unroll
-    for (int b = 0; b < bytes; b++)
+    for (int b = 0; b < bytes; b++) {
+        int ones[4] = {};
 #pragma unroll
-        for (int u = 0; u < units; u++) {
-            const unsigned every = 0x55555555u; // the code 1 everywhere
+        for (int u = 0; u < UNITS; u++) {
+            const unsigned every[4] = {0x55555555u, 0x55555555u, 0x55555555u, 0x55555555u}; // the code 1
 #pragma unroll
-            for (int j = 0; j < 4; j++) planes[b][u][j] = plane_of(v[b][u][j], group);
-            count_bits(ones[b], every, every, every, every, planes[b][u][0], planes[b][u][1]);
-            count_bits(ones[b], every, every, every, every, planes[b][u][2], planes[b][u][3]);
+            for (int j = 0; j < 4; j++) {
+                if (SOURCE == SHORTS)
+                    v[u][j] = read_now(x + b * x_bytes + 64 * (4 * (warp * UNITS + u) + j) + 16 * word);
+                planes[b][u][j] = plane_of(v[u][j], group);
+            }
+            count_bits(ones, every, planes[b][u][0], planes[b][u][1], ones);
+            count_bits(ones, every, planes[b][u][2], planes[b][u][3], ones);
         }
-    // A lane has the columns 2 (lane % 4) and 1 more.
-    const int even = 1 << 2 * (lane % 4), odd = lane % 4 == 3 ? -128 : 2 * even;
-    copy_async_wait<0>();
-    for (int t = 0; t < count; t++) {
-        if (t > 0)
+        minus[b][0] = minus[b][2] = -ones[0], minus[b][1] = minus[b][3] = -ones[1];
+    }
+    // A lane has the columns c = 2 (lane % 4) and c + 1. Its sums count in units of 2^c.
+    const int next = word == 3 ? -2 : 2;
+    int *part = parts + warp * 64 + lane; // [most][warps][half][group][lane % 4]
+#pragma unroll 1
+    for (int t = 0, at = 0; t < count; t++) {
+        copy_async_wait<STAGES - 1>();
+        __syncwarp();
+        unsigned w[UNITS][2][4];
 #pragma unroll
-            for (int u = 0; u < units; u++)
+        for (int u = 0; u < UNITS; u++)
 #pragma unroll
-                for (int half = 0; half < 2; half++) w[u][half] = mine[(t - 1) * tile_size + (2 * u + half) * 32];
-        int lower[bytes][4] = {}, upper[bytes][4] = {};
+            for (int pair = 0; pair < 2; pair++)
+                if (unit_is(u))
+                    read_rows(w[u][pair], (from + at + u * 1024) ^ pair * 32);
+                else
+                    for (unsigned &v : w[u][pair]) v = 0;
+        int sums[2] = {};
 #pragma unroll
-        for (int u = 0; u < units; u++)
+        for (int b = 0; b < bytes; b++) {
+            int lower[4], upper[4];
 #pragma unroll
-            for (int b = 0; b < bytes; b++) {
-                const uint4 &r = w[u][0], &r8 = w[u][1];
-                const unsigned(&x)[4] = planes[b][u];
-                count_bits(lower[b], r.x, r8.x, r.y, r8.y, x[0], x[1]);
-                count_bits(upper[b], r.x, r8.x, r.y, r8.y, x[0] << 1, x[1] << 1);
-                count_bits(lower[b], r.z, r8.z, r.w, r8.w, x[2], x[3]);
-                count_bits(upper[b], r.z, r8.z, r.w, r8.w, x[2] << 1, x[3] << 1);
+            for (int u = 0; u < UNITS; u++) {
+                const unsigned(&p)[4] = planes[b][u];
+                count_bits(lower, w[u][0], p[0], p[1], u ? lower : minus[b]);
+                count_bits(upper, w[u][0], p[0] << 1, p[1] << 1, u ? upper : none);
+                count_bits(lower, w[u][1], p[2], p[3], lower);
+                count_bits(upper, w[u][1], p[2] << 1, p[3] << 1, upper);
             }
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            int sum = 0;
-#pragma unroll
-            for (int b = 0; b < bytes; b++)
-#pragma unroll
-                for (int c = 0; c < 2; c++) {
-                    const int i = 2 * half + c, bits = lower[b][i] + 2 * upper[b][i] - ones[b][i];
-                    sum += bits * ((c ? odd : even) << 8 * b);
-                }
-            sum += __shfl_xor_sync(all_lanes, sum, 1);
-            sum += __shfl_xor_sync(all_lanes, sum, 2);
-            if (lane % 4 == 0) parts[(t * warps + warp) * 16 + 8 * half + group] = sum;
+            for (int half = 0; half < 2; half++)
+                sums[half] += ((lower[2 * half] + 2 * upper[2 * half]) +
+                               next * (lower[2 * half + 1] + 2 * upper[2 * half + 1])) << 8 * b;
         }
+        part[0] = sums[0], part[32] = sums[1];
+        part += warps * 64;
+        fetch(t + STAGES, at);
+        at += stage_bytes;
+        if (at == STAGES * stage_bytes) at = 0;
     }
     __syncthreads();
+    if (SOURCE == SHORTS && job.normed) {
+        float squares = 0.0f;
+        for (int w = 0; w < warps; w++) squares += scratch[w].x;
+        factor = 1.0f / sqrtf(squares / float(k) + job.eps);
+    }
     for (int i = threadIdx.x; i < count * 16; i += blockDim.x) {
+        const int j = job.matrix_of(first + i / 16), row = job.row_in(j, first + i / 16) + i % 16;
+        const int4 *const part = reinterpret_cast<const int4 *>(parts) + i / 16 * warps * 16 + i % 16;
+        Ending e = i == threadIdx.x ? mine : ending(i);
         int sum = 0;
-        for (int o = 0; o < warps; o++) sum += parts[(i / 16 * warps + o) * 16 + i % 16];
-        const int matrix = matrix_of(first + i / 16);
-        const vb_w2a8_gemv_args &a = job.matrix[matrix];
-        const int64_t row = row_in(matrix, first + i / 16) + i % 16;
-        Ending e = i == threadIdx.x ? mine_ends : ending(i);
+        float total = 0.0f;
+#pragma unroll 4
+        for (int w = 0; w < warps; w++) {
+            const int4 v = part[16 * w];
+            const int of = v.x + 4 * v.y + 16 * v.z + 64 * v.w;
+            if (SOURCE == SHORTS)
+                total = fmaf(float(of), steps[w], total);
+            else
+                sum += of;
+        }
+        if (row >= job.matrix[j].n) continue;
         if (rounds) e.divisor = scale;
-        if (row < a.n) store_sum(a, 0, row, sum, e);
+        if (SOURCE == SHORTS)
+            static_cast<float *>(job.matrix[j].out)[row] = total * factor * e.factor;
+        else
+            store_sum(job.results_of(j), 0, row, sum, e);
     }
 #endif
 }
 
-template <Source SOURCE>
-vb_status launch_bits(const BitsJob &job, const ternary_bits &cut, vb_stream *stream) {
-    return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes, bits_kernel<SOURCE>, job,
-                             cut);
+
+template <Source SOURCE, int MATRICES>
+vb_status launch_bits(BitsJob<MATRICES> &job, const ternary_bits &cut, vb_stream *stream) {
+    job.tiles = int(cut.tiles / cut.blocks), job.more = int(cut.tiles % cut.blocks), job.most = cut.most;
+    job.early = (signed char)cut.early;
+    const auto with = [&](auto units, auto stages) {
+        return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes,
+                                 bits_kernel<SOURCE, MATRICES, decltype(units)::value, decltype(stages)::value>, job);
+    };
+    const Constant<SOURCE == SHORTS ? 1 : 2> few;
+    const Constant<TERNARY_BITS_STAGES_LONG> long_rows;
+    if (cut.stages == TERNARY_BITS_STAGES) return with(few, Constant<TERNARY_BITS_STAGES>());
+    return cut.units == 2 ? with(Constant<2>(), long_rows) : with(few, long_rows);
 }
 
 } // namespace
 
 vb_status w2a8_bits(const vb_w2a8_gemv_args &a, const ternary_bits &cut, vb_stream *stream) {
-    BitsJob job = {};
-    job.matrix[0] = a;
-    for (int &end : job.ends) end = cut.tiles;
+    BitsJob<1> job = {};
+    job.matrix[0] = {a.out, a.weights, a.weight_scales, int(a.n), int(a.segments), cut.tiles};
+    job.k = int(a.k), job.row_bytes = int(a.row_bytes), job.x = a.activations, job.add = a.add;
+    job.x_scale = a.activation_scales, job.bias = a.bias, job.segment_ends = a.segment_ends;
+    job.out_type = (signed char)a.out_type, job.settled = a.settled != 0;
     return launch_bits<CODES>(job, cut, stream);
 }
 
 vb_status tmac_bits(const vb_tmac_matmul_args &a, const ternary_bits &cut, vb_stream *stream) {
-    BitsJob job = {};
-    vb_w2a8_gemv_args &m = job.matrix[0];
-    m.out = a.out, m.weights = a.weights, m.weight_scales = a.scales, m.n = m.segments = a.m, m.m = 1, m.k = a.k;
-    m.row_bytes = a.k / 4, m.out_type = VB_F32, m.settled = a.settled;
-    for (int &end : job.ends) end = cut.tiles;
-    job.x.in = a.activations, job.x.norm = a.norm, job.x.eps = a.eps, job.x.normed = a.normed;
+    BitsJob<1> job = {};
+    job.matrix[0] = {a.out, a.weights, a.scales, int(a.m), int(a.m), cut.tiles};
+    job.k = int(a.k), job.row_bytes = int(a.k / 4), job.x = a.activations, job.norm = a.norm, job.eps = a.eps;
+    job.out_type = VB_F32, job.normed = a.normed != 0, job.settled = a.settled != 0;
     return launch_bits<SHORTS>(job, cut, stream);
 }
 
@@ -308,20 +422,13 @@ extern "C" vb_status vb_cuda_bit_linear(const vb_bit_linear_args *args, vb_strea
     if (cut.blocks == 0) return VB_UNSUPPORTED;
     chosen(stream, ternary_kernel_info(TERNARY_BIT_LINEAR), "bit_linear", VB_F32, "m n k threads", a.m,
            a.n + a.n2 + a.n3, a.k, (int64_t)cut.threads);
-    BitsJob job = {};
-    float *const outs[3] = {a.out, a.out2, a.out3};
-    const void *const weights[3] = {a.weights, a.weights2, a.weights3};
-    const float *const scales[3] = {a.weight_scales, a.weight_scales2, a.weight_scales3};
-    const int64_t rows[3] = {a.n, a.n2, a.n3}, segments[3] = {a.segments, a.segments2, a.segments3};
-    int tiles = 0;
-    for (int j = 0; j < 3; j++) {
-        vb_w2a8_gemv_args &m = job.matrix[j];
-        m.out = outs[j], m.weights = weights[j], m.weight_scales = scales[j], m.n = rows[j], m.segments = segments[j];
-        m.m = 1, m.k = a.k, m.row_bytes = a.row_bytes, m.out_type = VB_F32, m.settled = a.settled;
-        job.ends[j] = tiles += int(ceil_div<int64_t>(rows[j], 16));
-    }
-    job.matrix[0].add = a.add;
-    job.x.in = a.in, job.x.up = a.up, job.x.norm = a.norm, job.x.activation = a.activation, job.x.eps = a.eps;
-    job.x.normed = a.normed;
+    BitsJob<3> job = {};
+    const int ends = int(ceil_div<int64_t>(a.n, 16)), ends2 = ends + int(ceil_div<int64_t>(a.n2, 16));
+    job.matrix[0] = {a.out, a.weights, a.weight_scales, int(a.n), int(a.segments), ends};
+    job.matrix[1] = {a.out2, a.weights2, a.weight_scales2, int(a.n2), int(a.segments2), ends2};
+    job.matrix[2] = {a.out3, a.weights3, a.weight_scales3, int(a.n3), int(a.segments3), cut.tiles};
+    job.k = int(a.k), job.row_bytes = int(a.row_bytes), job.x = a.in, job.up = a.up, job.norm = a.norm, job.eps = a.eps;
+    job.add = a.add, job.out_type = VB_F32, job.activation = (signed char)a.activation, job.normed = a.normed != 0;
+    job.settled = a.settled != 0;
     return launch_bits<ROUNDED>(job, cut, stream);
 }

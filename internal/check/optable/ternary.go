@@ -172,7 +172,7 @@ func w2a8Op() *Op {
 		}
 	}
 	// Pieces and units of a row that are whole and not, on tensor cores.
-	for i, k := range []int{16, 64, 240, 256, 512, 1040, 2560, 3200, 10240, 33024} {
+	for i, k := range []int{16, 64, 240, 256, 512, 1040, 2560, 3200, 10240, 16384, 33024} {
 		cases = append(cases, Case{Label: "tiles", Type: tensor.I32, Dims: []int{i%8 + 1, 35, k}, Flags: "interleaved"},
 			Case{Label: "tiles", Type: tensor.BF16, Dims: []int{1, 47, k}, Flags: "interleaved_scaled_segments_bias"},
 			Case{Label: "ring", Type: tensor.I32, Dims: []int{1, 33, k}, Flags: "interleaved_l4_persistent"})
@@ -442,7 +442,7 @@ func tmacOp() *Op {
 			Case{Label: "norm", Dims: []int{31, 5, 260, 1}, Flags: "norm"}, Case{Label: "deep", Dims: []int{5, 1, 20480, 1}},
 			Case{Label: "whole_groups", Dims: []int{70, 1, 1536, 3}}, Case{Label: "whole_groups", Dims: []int{33, 6, 3200, 1}, Flags: "norm_weight"},
 			Case{Label: "whole", Dims: []int{47, 2, 64, 1}}, Case{Label: "whole", Dims: []int{129, 9, 10240, 0}}, Case{Label: "whole_groups", Dims: []int{31, 3, 33024, 129}},
-			Case{Label: "bits", Dims: []int{33, 1, 4096, 1}}, Case{Label: "bits", Dims: []int{47, 1, 8192, 0}}, Case{Label: "bits", Dims: []int{1, 1, 64, 1}, Flags: "settled"},
+			Case{Label: "bits", Dims: []int{33, 1, 4096, 1}}, Case{Label: "bits", Dims: []int{47, 1, 8192, 0}}, Case{Label: "bits", Dims: []int{35, 1, 10240, 1}, Flags: "norm_weight"}, Case{Label: "bits", Dims: []int{1, 1, 64, 1}, Flags: "settled"},
 			Case{Label: "bits", Dims: []int{5003, 1, 128, 1}, Flags: "settled"}, Case{Label: "bits", Dims: []int{70, 1, 3200, 1}, Flags: "norm_settled"},
 			Case{Label: "bits", Dims: []int{35, 1, 1600, 0}, Flags: "norm_weight"},
 			Case{Label: "bitnet-2b_ffn_up", Dims: []int{6912, 1, 2560, 1}, Flags: "settled", Bench: true, Large: true},
