@@ -81,11 +81,12 @@ static const char mask_row[] = VB_PTX_SOURCE(
 );
 /* The steps through a row that is not in registers. */
 #define EACH_PART(type) "for (" type " first = 0; first < end; first += ROUNDS * LANES * EACH)"
+
 /* ---- rows in shared memory --------------------------------------------------------------------------------------- */
 
 /* A block brings rows that are no whole vectors into `tile`, by vectors of WIDE elements, from `shift` on. It has
- * `depth` parts of `held` rows, of which the next comes while one is computed. FINISH ends the loop over parts. A thread
- * has elements from `mine` on, LANES apart, in TURNS rows one after another. */
+ * `depth` parts of `held` rows, of which the next comes while one is computed. FINISH ends the loop over parts. A
+ * thread has elements from `mine` on, LANES apart, in TURNS rows one after another. */
 #define BRING(part) VB_PTX_SOURCE({ \
     u64 first = place + part * held; \
     u64 origin = first * cols; \
