@@ -39,7 +39,6 @@ enum { TERNARY_FEW = 4, TERNARY_TILE_COLUMNS = 8, TERNARY_TILE_WARPS = 16,
 typedef struct ternary_bits {
     int threads;                  /* of a block */
     int units;                    /* of 64 bytes of a row that a warp has */
-    int early;                    /* the next kernel may begin before this one has waited */
     int tiles, most, stages;      /* tiles of 16 rows: of the matrix, of a block, in shared memory at once */
     int64_t blocks, shared_bytes; /* of a block */
 } ternary_bits;
@@ -77,18 +76,16 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
 }
 
 /* Threads of a block, so that a thread has 64 registers, or 80 where x has two bytes and a warp two units. Tiles in
- * shared memory, and those of rows that leave no room for so many. Bytes of weights from which on memory takes longer
- * than all else. */
+ * shared memory, and those of rows that leave no room for so many. */
 enum { TERNARY_BITS_THREADS = 1024, TERNARY_BITS_THREADS_SHORTS = 768, TERNARY_BITS_STAGES = 5,
-       TERNARY_BITS_STAGES_LONG = 3, TERNARY_BITS_MANY = 8 << 20 };
+       TERNARY_BITS_STAGES_LONG = 3 };
 
 /* 0 blocks where the rows are too long, or too many for their sums. Blocks of two or three tiles build the planes of x
  * less often than those of one, and start no later. From four tiles on, two blocks a multiprocessor hide more latency,
- * where their registers fit and x has few planes. The next kernel asks for its weights at once where they are many: a
- * few would only be in the way of x. A warp has two units, but one where x has two bytes, whose planes take registers,
- * and rows are short. x_bytes are those of an element that a block keeps: 0 to 2. */
+ * where their registers fit and x has few planes. A warp has two units, but one where x has two bytes, whose planes
+ * take registers, and rows are short. x_bytes are those of an element that a block keeps: 0 to 2. */
 static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int x_bytes, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0};
     const int64_t units = vb_ceil_div(row_bytes, 64), tiles = vb_ceil_div(rows, 16), each = gpu->multiprocessors,
                   pairs = vb_ceil_div(tiles, 2), unit = x_bytes < 2 || units > TERNARY_BITS_THREADS / 32 ? 2 : 1,
                   warps = vb_ceil_div(units, unit);
@@ -103,13 +100,13 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
                                                                                      : TERNARY_BITS_STAGES,
                   held = most < stages ? most : stages;
     if (room < held) return none;
-    const ternary_bits b = {32 * (int)warps, (int)unit, rows * row_bytes >= TERNARY_BITS_MANY, (int)tiles, (int)most,
-                            (int)stages, blocks, held * stage_bytes + rest};
+    const ternary_bits b = {32 * (int)warps, (int)unit, (int)tiles, (int)most, (int)stages, blocks,
+                            held * stage_bytes + rest};
     return b;
 }
 
 static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
-    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}};
+    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0}};
     const int words = vb_aligned16(a->activations) && (uintptr_t)a->weights % 4 == 0 && a->row_bytes % 4 == 0 &&
         a->k % 16 == 0;
     const int pieces = words && vb_aligned16(a->weights) && a->layout == VB_INT2_INTERLEAVED;
@@ -159,7 +156,7 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
 
 /* 0 blocks where the operation is composed. */
 static inline ternary_bits choose_bit_linear(const vb_bit_linear_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0};
     const int aligned = vb_aligned16(a->in) && vb_aligned16(a->up) && vb_aligned16(a->norm) &&
         vb_aligned16(a->weights) && vb_aligned16(a->weights2) && vb_aligned16(a->weights3);
     if (a->m != 1 || a->k % 16 || a->layout != VB_INT2_INTERLEAVED || gpu->capability < 90 || !gpu->hopper || !aligned)
@@ -192,7 +189,7 @@ static inline int64_t tmac_slices(const vb_tmac_matmul_args *a) {
 enum { TERNARY_TMAC_UNIT = 256 };
 
 static inline ternary_bits tmac_bits_of(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0};
     if (a->n != 1 || a->lut || a->k % 64 || a->groups != 1 || gpu->capability < 90 || !gpu->hopper ||
         !vb_aligned16(a->weights))
         return none;

@@ -43,7 +43,7 @@ struct BitsJob {
     const int32_t *segment_ends;
     const float *up, *norm; // of floats
     float eps;
-    signed char out_type, activation, normed, settled, early;
+    signed char out_type, activation, normed, settled;
 
     VB_DEVICE int matrix_of(int tile) const {
         int j = 0;
@@ -238,13 +238,12 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
     };
 
     if (!job.settled) wait_for_previous_kernel();
-    if (job.early) release_next_kernel();
 #pragma unroll 1
     for (int t = 0; t < STAGES; t++) fetch(t, t * stage_bytes);
     Rounding<SOURCE, MATRICES, UNITS> rounding{job, {}, {}};
     if (rounds) rounding.read_norm();
     if (job.settled) wait_for_previous_kernel();
-    if (!job.early) release_next_kernel();
+    release_next_kernel();
 
     const signed char *x = static_cast<const signed char *>(job.x);
     float scale = 1.0f, factor = 1.0f;
@@ -381,7 +380,6 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
 template <Source SOURCE, int MATRICES>
 vb_status launch_bits(BitsJob<MATRICES> &job, const ternary_bits &cut, vb_stream *stream) {
     job.tiles = int(cut.tiles / cut.blocks), job.more = int(cut.tiles % cut.blocks), job.most = cut.most;
-    job.early = (signed char)cut.early;
     const auto with = [&](auto units, auto stages) {
         return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes,
                                  bits_kernel<SOURCE, MATRICES, decltype(units)::value, decltype(stages)::value>, job);
