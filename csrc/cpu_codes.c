@@ -45,7 +45,7 @@ VB_TARGET_AVX2 VB_INLINE void find_codes(const uint8_t *at[4], uint8_t last[4][V
     _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
         at[r] = w + r * stride + b;
         if (bytes - b < VECTOR) at[r] = memcpy(last[r], at[r], (size_t)(bytes - b));
-        _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T0);
+        _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T1);
     }
 }
 
@@ -56,7 +56,7 @@ VB_TARGET_AVX512 VB_INLINE void load_codes(__m512i codes[4], const uint8_t *w, i
     _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
         codes[r] = _mm512_maskz_loadu_epi8(live, w + r * stride + b);
     _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-        _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T0);
+        _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T1);
 }
 
 /* The sums of four vectors' elements. */
@@ -392,7 +392,7 @@ VB_TARGET_AMX void vb_cpu_code_tiles(int32_t sums[VB_CODES_TILE_SIZE][VB_CODES_M
             uint8_t(*to)[TILE] = codes[(v + 1) & 1];
             for (int r = 0; r < rows; r++) {
                 const __m512i c = _mm512_maskz_loadu_epi8(live, w + r * stride + b);
-                _mm_prefetch((const char *)w + AHEAD + SIDE * b + r * VECTOR, _MM_HINT_T0);
+                _mm_prefetch((const char *)w + AHEAD + SIDE * b + r * VECTOR, _MM_HINT_T1);
                 _mm512_store_si512(to[0] + r * VECTOR, _mm512_and_si512(c, mask));
                 _mm512_store_si512(to[1] + r * VECTOR, _mm512_and_si512(_mm512_srli_epi16(c, 2), mask));
                 _mm512_store_si512(to[2] + r * VECTOR, _mm512_and_si512(_mm512_srli_epi16(c, 4), mask));

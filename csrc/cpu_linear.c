@@ -7,8 +7,8 @@
 #include "cpu_linear.h"
 #include "cpu_matmul.h"
 
-/* Rows of x from which panels pay. */
-enum { PANEL_ROWS = 8, PIECE = 1024, DEPTH = 512 };
+/* Rows of x from which panels pay; elements and rows at a time; how many bytes ahead weights are fetched. */
+enum { PANEL_ROWS = 8, PIECE = 1024, DEPTH = 512, AHEAD = 8 << 10 };
 
 VB_INLINE void dot_body(double *sum, const float *a, const float *b, int64_t n) {
     enum { LANES = 32 };
@@ -29,6 +29,8 @@ VB_TWINS(dot, (double *sum, const float *a, const float *b, int64_t n), (sum, a,
 static const float *weights(const vb_linear_job *j, int64_t r, int64_t p, int64_t n, float *buffer) {
     const char *at = (const char *)j->w.data + r * j->row_bytes + vb_bytes_of(j->w.type, p);
     if (j->w.type == VB_F32) return (const float *)at;
+    for (int64_t k = 0, bytes = vb_bytes_of(j->w.type, n); k < bytes; k += 64)
+        __builtin_prefetch(at + AHEAD + k, 0, 2); /* past the end of the matrix it does no harm */
     vb_cpu_dequantize(buffer, at, j->w.type, n, j->simd);
     return buffer;
 }
