@@ -29,10 +29,17 @@ VB_TWINS(dot, (double *sum, const float *a, const float *b, int64_t n), (sum, a,
 static const float *weights(const vb_linear_job *j, int64_t r, int64_t p, int64_t n, float *buffer) {
     const char *at = (const char *)j->w.data + r * j->row_bytes + vb_bytes_of(j->w.type, p);
     if (j->w.type == VB_F32) return (const float *)at;
-    for (int64_t k = 0, bytes = vb_bytes_of(j->w.type, n); k < bytes; k += 64)
-        __builtin_prefetch(at + AHEAD + k, 0, 2); /* past the end of the matrix it does no harm */
     vb_cpu_dequantize(buffer, at, j->w.type, n, j->simd);
     return buffer;
+}
+
+/* Asks for n elements AHEAD of those at p.. of weight row r; F32, which is read in place, comes without. Past the end
+ * of the matrix it does no harm. */
+static void fetch_ahead(const vb_linear_job *j, int64_t r, int64_t p, int64_t n) {
+    if (j->w.type == VB_F32) return;
+    const char *at = (const char *)j->w.data + r * j->row_bytes + vb_bytes_of(j->w.type, p);
+    for (int64_t k = 0, bytes = vb_bytes_of(j->w.type, n); k < bytes; k += 64)
+        __builtin_prefetch(at + AHEAD + k, 0, 2);
 }
 
 /* Rows first..first+n-1 of x, at most PANEL_ROWS. */
@@ -43,6 +50,7 @@ static void float_rows(const vb_linear_job *j, int64_t first, int64_t n, int64_t
         double sums[PANEL_ROWS] = {0};
         for (int64_t p = 0; p < j->w.cols; p += PIECE) {
             int64_t piece = vb_min(PIECE, j->w.cols - p);
+            fetch_ahead(j, r, p, piece);
             const float *w = weights(j, r, p, piece, buffer);
             for (int64_t i = 0; i < n; i++) dot[j->simd](&sums[i], w, x + i * j->w.cols + p, piece);
         }
