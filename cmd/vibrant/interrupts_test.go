@@ -66,6 +66,29 @@ func TestSignalsLeaveNoUnfinishedFile(t *testing.T) {
 	}
 }
 
+// startOnTerminal starts a process that has a terminal of its own, but for its output where `out` takes that. It returns the terminal,
+// which the end of the test closes, and its state before.
+func startOnTerminal(t *testing.T, p *exec.Cmd, out *os.File) (master, slave *os.File, before *term.State) {
+	t.Helper()
+	master, slave, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { master.Close(); slave.Close() })
+	if out == nil {
+		out = slave
+	}
+	p.Stdin, p.Stdout, p.Stderr = slave, out, slave
+	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if before, err = term.GetState(int(slave.Fd())); err == nil {
+		err = p.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return master, slave, before
+}
+
 // TestSignalsLeaveTheTerminalAsItWas ends chats while the terminal is asked for its cursor, at the prompt, and in an answer.
 func TestSignalsLeaveTheTerminalAsItWas(t *testing.T) {
 	outliveInterrupts(t) // and the processes do not ignore signals, as they would in a test that nohup started
@@ -74,20 +97,8 @@ func TestSignalsLeaveTheTerminalAsItWas(t *testing.T) {
 		for _, when := range []string{"\x1b[6n", ">>> ", "recite"} {
 			p := exec.Command(os.Args[0], asCommand)
 			p.Env = append(os.Environ(), commandEnv("chat", "-m", m, "--device", "cpu", "--ignore-eos"), "TERM=xterm", "XDG_STATE_HOME="+t.TempDir())
-			master, slave, err := pty.Open()
-			if err != nil {
-				t.Fatal(err)
-			}
-			p.Stdin, p.Stdout, p.Stderr = slave, slave, slave
-			p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-			before, err := term.GetState(int(slave.Fd()))
-			if err != nil {
-				t.Fatal(err)
-			}
+			master, slave, before := startOnTerminal(t, p, nil)
 			h := &terminal{t: t, master: master, answers: when != "\x1b[6n"}
-			if err := p.Start(); err != nil {
-				t.Fatal(err)
-			}
 			go h.look()
 			if when == "recite" {
 				h.expect(">>> ")
@@ -103,8 +114,6 @@ func TestSignalsLeaveTheTerminalAsItWas(t *testing.T) {
 			if !reflect.DeepEqual(before, after) || p.ProcessState.ExitCode() != status {
 				t.Errorf("%v after %q: the terminal is %v, was %v; %v", s, when, after, before, p.ProcessState)
 			}
-			master.Close()
-			slave.Close()
 		}
 	}
 }
@@ -114,25 +123,11 @@ func TestAnOutputThatBreaksEndsTheChat(t *testing.T) {
 	outliveInterrupts(t)
 	p := exec.Command(os.Args[0], asCommand)
 	p.Env = append(os.Environ(), commandEnv("chat", "-m", reciter(t), "--device", "cpu", "--ignore-eos", "-n", "1000000"), "TERM=xterm", "XDG_STATE_HOME="+t.TempDir())
-	master, slave, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer master.Close()
-	defer slave.Close()
 	answer, taken, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Stdin, p.Stdout, p.Stderr = slave, taken, slave
-	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	before, err := term.GetState(int(slave.Fd()))
-	if err == nil {
-		err = p.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	master, slave, before := startOnTerminal(t, p, taken)
 	taken.Close()
 	go (&terminal{t: t, master: master, answers: true}).look()
 	if _, err := master.Write([]byte("hi\n")); err != nil {
