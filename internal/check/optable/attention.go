@@ -159,13 +159,12 @@ func attentionVariantsOp() *Op {
 						w.Scale[row*values+i] += math.Abs(x)
 					}
 				}
-				for i := range values {
-					if c.Type != tensor.BF16 {
-						break
-					}
-					for j := first; j <= last; j++ {
-						off := math.Abs(v.Values[at(j)*stride+i] - w.Values[row*values+i])
-						w.Scale[row*values+i] += roundedQuery * weights[j-first] * off * roundings[j-first]
+				if c.Type == tensor.BF16 {
+					for i := range values {
+						for j := first; j <= last; j++ {
+							off := math.Abs(v.Values[at(j)*stride+i] - w.Values[row*values+i])
+							w.Scale[row*values+i] += roundedQuery * weights[j-first] * off * roundings[j-first]
+						}
 					}
 				}
 			}
