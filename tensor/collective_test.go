@@ -52,18 +52,21 @@ func skipCrowded(t *testing.T, c *gpu.Communicator) {
 	}
 }
 
-// eachRanks runs a test with ranks on every backend that there is.
-func eachRanks(t *testing.T, ranks int, f func(t *testing.T, c *gpu.Communicator)) {
-	for _, b := range append(backends(), fake.New(fake.Config{Devices: ranks, Memory: 1 << 30, Delay: 20 * time.Microsecond})) {
+// eachRanks runs a test on every backend that there is, with each of some numbers of ranks.
+func eachRanks(t *testing.T, counts []int, f func(t *testing.T, c *gpu.Communicator)) {
+	for _, b := range backends() {
 		if b.Name() == "ptx" { // which has no collectives
 			continue
 		}
-		if b.Name() == "fake" {
-			if infos, _ := b.Devices(); len(infos) != ranks {
-				continue
+		t.Run(b.Name(), func(t *testing.T) {
+			for _, ranks := range counts {
+				b := b
+				if b.Name() == "fake" {
+					b = fake.New(fake.Config{Devices: ranks, Memory: 1 << 30, Delay: 20 * time.Microsecond})
+				}
+				t.Run(fmt.Sprintf("%d ranks", ranks), func(t *testing.T) { f(t, openRanks(t, b, ranks)) })
 			}
-		}
-		t.Run(b.Name(), func(t *testing.T) { f(t, openRanks(t, b, ranks)) })
+		})
 	}
 }
 
@@ -92,48 +95,45 @@ var collectiveSizes = []int{1, 2, 3, 127, 2048, 4096, 8191, 20481, 1 << 17, 1<<1
 
 // The sum is exact in the order of ranks: each rank adds the same float32 numbers in the same order as this test.
 func TestAllReduceSumsInTheOrderOfRanksOnEveryRank(t *testing.T) {
-	for _, ranks := range []int{2, 3, 4} {
-		eachRanks(t, ranks, func(t *testing.T, c *gpu.Communicator) {
-			for i, n := range collectiveSizes {
-				if raceDetector && n > 1<<17+1 {
-					continue // it would take most of the time, and the same goroutines run
-				}
-				whole := func(int) []int { return []int{n} }
-				in, values := randomRanks(t, c, uint64(i), whole)
-				add, more := randomRanks(t, c, uint64(i)+100, whole)
-				out, _ := randomRanks(t, c, 0, whole)
-				for _, test := range []struct {
-					name     string
-					out, add []*tensor.Tensor
-				}{{"plain", out, nil}, {"add", out, add}, {"in place", in, add}} {
-					tensor.AllReduceInto(c, test.out, in, test.add)
-					for r := range ranks {
-						got := test.out[r].Float32s()
-						for j := range got {
-							want := values[0][j]
-							for _, v := range values[1:] {
-								want += v[j]
-							}
-							if test.add != nil {
-								want += more[r][j]
-							}
-							if math.Float32bits(got[j]) != math.Float32bits(want) {
-								t.Fatalf("%d ranks, %d elements, %s: rank %d has %g at %d, want %g", ranks, n, test.name, r, got[j], j, want)
-							}
+	eachRanks(t, []int{2, 3, 4}, func(t *testing.T, c *gpu.Communicator) {
+		ranks := c.Ranks()
+		for i, n := range collectiveSizes {
+			if raceDetector && n > 1<<17+1 {
+				continue // it would take most of the time, and the same goroutines run
+			}
+			whole := func(int) []int { return []int{n} }
+			in, values := randomRanks(t, c, uint64(i), whole)
+			add, more := randomRanks(t, c, uint64(i)+100, whole)
+			out, _ := randomRanks(t, c, 0, whole)
+			for _, test := range []struct {
+				name     string
+				out, add []*tensor.Tensor
+			}{{"plain", out, nil}, {"add", out, add}, {"in place", in, add}} {
+				tensor.AllReduceInto(c, test.out, in, test.add)
+				for r := range ranks {
+					got := test.out[r].Float32s()
+					for j := range got {
+						want := values[0][j]
+						for _, v := range values[1:] {
+							want += v[j]
+						}
+						if test.add != nil {
+							want += more[r][j]
+						}
+						if math.Float32bits(got[j]) != math.Float32bits(want) {
+							t.Fatalf("%d ranks, %d elements, %s: rank %d has %g at %d, want %g", ranks, n, test.name, r, got[j], j, want)
 						}
 					}
 				}
 			}
-		})
-	}
+		}
+	})
 }
 
 // Each summand is rounded to 2^-13 of the largest of its 8 neighbours at most, on every rank to the same bits. A number that is not
 // finite shows in the result.
 func TestAllReduceRoundedStaysNearTheSum(t *testing.T) {
-	for _, ranks := range []int{2, 4} {
-		eachRanks(t, ranks, checkAllReduceRounded)
-	}
+	eachRanks(t, []int{2, 4}, checkAllReduceRounded)
 }
 
 func checkAllReduceRounded(t *testing.T, c *gpu.Communicator) {
@@ -206,7 +206,7 @@ func checkAllReduceRounded(t *testing.T, c *gpu.Communicator) {
 }
 
 func TestAllGatherPutsRowsSideBySide(t *testing.T) {
-	eachRanks(t, 3, func(t *testing.T, c *gpu.Communicator) {
+	eachRanks(t, []int{3}, func(t *testing.T, c *gpu.Communicator) {
 		for i, rows := range []int{1, 3, 64} {
 			for _, cols := range [][]int{{1, 1, 1}, {5, 127, 3}, {0, 896, 0}, {4096, 4095, 4097}} {
 				in, values := randomRanks(t, c, uint64(i), func(r int) []int { return []int{rows, cols[r]} })
@@ -234,7 +234,7 @@ func TestAllGatherPutsRowsSideBySide(t *testing.T) {
 
 // A broadcast leaves the first rank's bits with the others, whatever they mean.
 func TestBroadcastCopiesTheFirstRanksBits(t *testing.T) {
-	eachRanks(t, 3, func(t *testing.T, c *gpu.Communicator) {
+	eachRanks(t, []int{3}, func(t *testing.T, c *gpu.Communicator) {
 		for _, n := range []int{1, 7, 4096, 1<<17 + 3} {
 			var all []*tensor.Tensor
 			want := make([]int32, n)
@@ -269,7 +269,7 @@ func TestBroadcastCopiesTheFirstRanksBits(t *testing.T) {
 
 // What one rank sends is what the other has, and the third rank keeps its own.
 func TestSendCopiesFromOneRankToAnother(t *testing.T) {
-	eachRanks(t, 3, func(t *testing.T, c *gpu.Communicator) {
+	eachRanks(t, []int{3}, func(t *testing.T, c *gpu.Communicator) {
 		for _, n := range []int{1, 4097} {
 			var all []*tensor.Tensor
 			for r := range c.Ranks() {
@@ -303,7 +303,7 @@ func TestSendCopiesFromOneRankToAnother(t *testing.T) {
 
 // A replay exchanges what memory holds then, however often, and plain collectives and other sizes may come between.
 func TestACapturedAllReduceIsReplayed(t *testing.T) {
-	eachRanks(t, 2, func(t *testing.T, c *gpu.Communicator) {
+	eachRanks(t, []int{2}, func(t *testing.T, c *gpu.Communicator) {
 		const n = 4096
 		shape := func(int) []int { return []int{n} }
 		x, _ := randomRanks(t, c, 1, shape)

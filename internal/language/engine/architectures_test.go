@@ -63,10 +63,10 @@ var randomModels = []goldenCase{
 // rule reads from a state may be almost 0, and is then normed, so that the last bit of an embedding moves logits by 2e-4.
 const deltaTolerance = 5e-4
 
-// fewer returns every fourth of the cases where the race detector is at work: it is slow, and each case runs the same goroutines.
+// fewer returns every eighth of the cases where the race detector is at work: it is slow, and each case runs the same goroutines.
 func fewer[T any](cases []T) (some []T) {
 	for i, c := range cases {
-		if !raceDetector || i%4 == 0 {
+		if !raceDetector || i%8 == 0 {
 			some = append(some, c)
 		}
 	}

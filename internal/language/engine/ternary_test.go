@@ -38,7 +38,7 @@ func TestBitNetMatchesTransformers(t *testing.T) {
 	var greedyIDs map[string][]int32
 	readJSON(t, filepath.Join("testdata", "bitnet.json"), &greedyIDs)
 	eachDevice(t, func(t *testing.T, d *gpu.Device) {
-		for _, name := range []string{"tiny-bitnet", "tiny-bitnet-tq2_0", "tiny-bitnet-tq1_0"} {
+		for _, name := range fewer([]string{"tiny-bitnet", "tiny-bitnet-tq2_0", "tiny-bitnet-tq1_0"}) {
 			t.Run(name, func(t *testing.T) {
 				golden, want := readGolden(t, dir, name), greedyIDs[name]
 				if len(want) < 64 || !slices.Equal(want[:len(golden.Greedy)], golden.Greedy) {
@@ -150,7 +150,7 @@ func TestMicrosoftsBitNetFilesComputeAlike(t *testing.T) {
 func TestTernaryWeightsInPlainGraphs(t *testing.T) {
 	eachDevice(t, func(t *testing.T, d *gpu.Device) {
 		for _, architecture := range []string{"llama", "qwen3"} {
-			for _, typ := range []tensor.DType{tensor.TQ1_0, tensor.TQ2_0, tensor.Q1_0, tensor.Q2_0} {
+			for _, typ := range fewer([]tensor.DType{tensor.TQ1_0, tensor.TQ2_0, tensor.Q1_0, tensor.Q2_0}) {
 				shape := testmodel.Shape{Architecture: architecture, Hidden: 256, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 64, FeedForward: 512, Vocab: 64, Context: 64}
 				plain, err := gguf.FromBytes(testmodel.Random(shape))
 				if err != nil {
