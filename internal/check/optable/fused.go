@@ -44,18 +44,32 @@ func normed(x, weight *Array) []float64 {
 	return out
 }
 
+// dot returns the sum of the products of two rows, as long as a is, that of their sizes, and that of their squares. Two sums of each run
+// side by side: an addition waits for the one before it.
+func dot(a, b []float64) (sum, sizes, squares float64) {
+	var sum1, sizes1, squares1 float64
+	n := len(a)
+	b = b[:n]
+	for i := 1; i < n; i += 2 {
+		p, q := a[i-1]*b[i-1], a[i]*b[i]
+		sum, sum1 = sum+p, sum1+q
+		sizes, sizes1 = sizes+math.Abs(p), sizes1+math.Abs(q)
+		squares, squares1 = squares+p*p, squares1+q*q
+	}
+	if n%2 != 0 {
+		p := a[n-1] * b[n-1]
+		sum, sizes, squares = sum+p, sizes+math.Abs(p), squares+p*p
+	}
+	return sum + sum1, sizes + sizes1, squares + squares1
+}
+
 // linearOf returns x W^T + bias; its scale is what independent errors of the terms add up to.
 func linearOf(x []float64, n int, w, bias *Array) Want {
 	rows, cols := w.Shape[0], w.Shape[1]
 	out := Want{Values: make([]float64, n*rows), Scale: make([]float64, n*rows)}
 	for i := range n {
 		for r := range rows {
-			sum, squares := 0.0, 0.0
-			for j := range cols {
-				p := x[i*cols+j] * w.Values[r*cols+j]
-				sum += p
-				squares += p * p
-			}
+			sum, _, squares := dot(x[i*cols:][:cols], w.Values[r*cols:])
 			if bias != nil {
 				sum += bias.Values[r]
 			}
@@ -115,12 +129,8 @@ func (w Want) change(x []float64, v, u, codes *Array) {
 			if code == 0 {
 				continue
 			}
-			sum, squares := 0.0, 0.0
-			for k := range cols {
-				p := x[i*cols+k] * v.Values[j*cols+k] * code
-				sum += p
-				squares += p * p
-			}
+			sum, _, squares := dot(x[i*cols:][:cols], v.Values[j*cols:])
+			sum, squares = sum*code, squares*code*code
 			for r := range rows {
 				f := u.Values[r*ranks+j]
 				w.Values[i*rows+r] += sum * f

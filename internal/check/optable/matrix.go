@@ -18,6 +18,32 @@ func weightTypes() []tensor.DType {
 
 func matrixOps() []*Op { return []*Op{matMulOp(), matMulWithOp(), linearOp(), embeddingOp()} }
 
+// product writes the product of an m x k and a k x n matrix from an offset on. Transposed ones, as the flags "tn", "nt" and "tt" say, lie
+// in memory the other way round.
+func (w Want) product(at int, a, b []float64, m, k, n int, flags string) {
+	if flags[0] == 't' {
+		a = transposed(a, k, m)
+	}
+	if flags[1] != 't' {
+		b = transposed(b, k, n)
+	}
+	for i := range m {
+		for j := range n {
+			w.Values[at+i*n+j], w.Scale[at+i*n+j], _ = dot(a[i*k:][:k], b[j*k:])
+		}
+	}
+}
+
+func transposed(a []float64, rows, cols int) []float64 {
+	t := make([]float64, rows*cols)
+	for i := range rows {
+		for j, v := range a[i*cols:][:cols] {
+			t[j*rows+i] = v
+		}
+	}
+	return t
+}
+
 // matMulOp has {m, k, n}; one row takes the single-row kernel.
 func matMulOp() *Op {
 	cases := each(floats,
@@ -52,15 +78,7 @@ func matMulOp() *Op {
 		Reference: func(in []*Array, c Case) []Want {
 			m, k, n := c.Dims[0], c.Dims[1], c.Dims[2]
 			w := Want{Values: make([]float64, m*n), Scale: make([]float64, m*n)}
-			for i := range m {
-				for j := range n {
-					for l := range k {
-						p := in[0].Values[i*k+l] * in[1].Values[l*n+j]
-						w.Values[i*n+j] += p
-						w.Scale[i*n+j] += math.Abs(p)
-					}
-				}
-			}
+			w.product(0, in[0].Values, in[1].Values, m, k, n, "nn")
 			return []Want{w}
 		},
 		Tolerance: func(c Case) Tolerance {
@@ -135,13 +153,6 @@ func matMulWithOp() *Op {
 		Run:     func(out, in []*tensor.Tensor, c Case) { tensor.MatMulWithInto(out[0], in[0], in[1], options(c)) },
 		Reference: func(in []*Array, c Case) []Want {
 			batch, m, k, n := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3]
-			rowA, termA, termB, columnB := k, 1, n, 1 // from one to the next
-			if c.Flags[0] == 't' {
-				rowA, termA = 1, m
-			}
-			if c.Flags[1] == 't' {
-				termB, columnB = 1, k
-			}
 			w := Want{Values: make([]float64, batch*m*n), Scale: make([]float64, batch*m*n)}
 			for z := range batch {
 				a, b := in[0].Values, in[1].Values
@@ -151,17 +162,7 @@ func matMulWithOp() *Op {
 				if !hasFlag(c, "shared_b") {
 					b = b[z*k*n:]
 				}
-				for i := range m {
-					for j := range n {
-						sum, sizes := 0.0, 0.0
-						for l := range k {
-							p := a[i*rowA+l*termA] * b[l*termB+j*columnB]
-							sum += p
-							sizes += math.Abs(p)
-						}
-						w.Values[(z*m+i)*n+j], w.Scale[(z*m+i)*n+j] = sum, sizes
-					}
-				}
+				w.product(z*m*n, a, b, m, k, n, c.Flags)
 			}
 			return []Want{w}
 		},
@@ -246,13 +247,7 @@ func linearOp() *Op {
 			w := Want{Values: make([]float64, n*rows), Scale: make([]float64, n*rows)}
 			for i := range n {
 				for r := range rows {
-					sum, sizes, squares := 0.0, 0.0, 0.0
-					for j := range cols {
-						p := in[0].Values[i*cols+j] * in[1].Values[r*cols+j]
-						sum += p
-						sizes += math.Abs(p)
-						squares += p * p
-					}
+					sum, sizes, squares := dot(in[0].Values[i*cols:][:cols], in[1].Values[r*cols:])
 					if in[2] != nil {
 						sum += in[2].Values[r]
 						sizes += math.Abs(in[2].Values[r])
