@@ -25,7 +25,8 @@ struct ReducePlan {
     int kept_rank, reduced_rank, results_log;
     int64_t results, places;
     bool columns;
-    float parameter;
+    unsigned not_zero; // VB_REDUCTION_ANY, ALL: the bits of an element that are not zero where it is not; not those of -0
+    float parameter, divisor;
     State *states; // [part][result] where there are several parts
 };
 
@@ -44,7 +45,7 @@ struct Reducer {
 
     static VB_DEVICE State none() {
         if (R == VB_REDUCTION_PROD) return {1.0f, 0.0f, 1};
-        if (R == VB_REDUCTION_ALL) return {0.0f, 0.0f, 1};
+        if (R == VB_REDUCTION_ALL) return {0.0f, 0.0f, -1};
         if (R == VB_REDUCTION_LOGSUMEXP) return {__int_as_float(0xff800000), 0.0f, 0};
         if (ordered) return {0.0f, 0.0f, named ? no_number : 0}; // b is whether there is an element
         return {0.0f, 0.0f, 0};
@@ -60,10 +61,10 @@ struct Reducer {
                (named && (x == s.a || (x != x && s.a != s.a)) && number < s.i);
     }
 
-    static VB_DEVICE void take(State &s, unsigned bits, int number, float parameter) {
+    static VB_DEVICE void take(State &s, unsigned bits, int number, float parameter, unsigned not_zero) {
         const float x = __uint_as_float(bits);
         const int i = (int)bits;
-        if (R == VB_REDUCTION_SUM || R == VB_REDUCTION_MEAN) {
+        if (R == VB_REDUCTION_SUM) {
             if (INTS) s.i += i;
             else s.a += x;
         } else if (R == VB_REDUCTION_PROD) {
@@ -72,9 +73,9 @@ struct Reducer {
         } else if (ordered) {
             if (better(s, x, i, number)) s = {x, 1.0f, number};
         } else if (R == VB_REDUCTION_ANY) {
-            s.i |= INTS ? i != 0 : x != 0.0f;
+            s.i |= (int)(bits & not_zero);
         } else if (R == VB_REDUCTION_ALL) {
-            s.i &= INTS ? i != 0 : x != 0.0f;
+            s.i = (int)smaller((unsigned)s.i, bits & not_zero);
         } else if (R == VB_REDUCTION_VAR) {
             s.i++;
             const float d = x - s.a;
@@ -103,7 +104,7 @@ struct Reducer {
     }
 
     static VB_DEVICE void merge(State &s, const State &o, float parameter) {
-        if (R == VB_REDUCTION_SUM || R == VB_REDUCTION_MEAN) {
+        if (R == VB_REDUCTION_SUM) {
             s.a += o.a, s.i += o.i;
         } else if (R == VB_REDUCTION_PROD) {
             s.a *= o.a, s.i = (int)((unsigned)s.i * (unsigned)o.i);
@@ -112,7 +113,7 @@ struct Reducer {
         } else if (R == VB_REDUCTION_ANY) {
             s.i |= o.i;
         } else if (R == VB_REDUCTION_ALL) {
-            s.i &= o.i;
+            s.i = (int)smaller((unsigned)s.i, (unsigned)o.i);
         } else if (R == VB_REDUCTION_VAR) {
             if (o.i == 0) return;
             const float n = (float)s.i + (float)o.i, d = o.a - s.a, share = (float)o.i / n;
@@ -128,11 +129,11 @@ struct Reducer {
         }
     }
 
-    static VB_DEVICE unsigned result(const State &s, int64_t places, float parameter) {
-        if (named || R == VB_REDUCTION_ANY || R == VB_REDUCTION_ALL) return (unsigned)s.i;
-        if (INTS && !ordered) return (unsigned)s.i;
-        if (R == VB_REDUCTION_MEAN) return __float_as_uint(s.a / (float)places);
-        if (R == VB_REDUCTION_VAR) return __float_as_uint(s.b / fmaxf(0.0f, (float)places - parameter));
+    static VB_DEVICE unsigned result(const State &s, float parameter, float divisor) {
+        if (R == VB_REDUCTION_ANY || R == VB_REDUCTION_ALL) return s.i != 0;
+        if (named || (INTS && !ordered)) return (unsigned)s.i;
+        if (R == VB_REDUCTION_SUM) return __float_as_uint(s.a / divisor);
+        if (R == VB_REDUCTION_VAR) return __float_as_uint(s.b / divisor);
         if (R == VB_REDUCTION_NORM) return __float_as_uint(parameter == 2.0f ? sqrtf(s.a) : s.a);
         if (R == VB_REDUCTION_LOGSUMEXP) return __float_as_uint(s.a + logf(s.b));
         return __float_as_uint(s.a);
@@ -203,17 +204,21 @@ __global__ void __launch_bounds__(REDUCE_THREADS) reduce_kernel(const ReducePlan
 #pragma unroll
                 for (int e = 0; e < width; e++)
                     if (i + u * step < p.places)
-                        Op::take(s[e % ACROSS], x[u * width + e], (int)(i + u * step) + e / ACROSS, p.parameter);
+                        Op::take(s[e % ACROSS], x[u * width + e], (int)(i + u * step) + e / ACROSS, p.parameter,
+                                 p.not_zero);
         }
     }
-#pragma unroll
-    for (int e = 0; e < ACROSS; e++) {
-        merge_block<Op>(s[e], shared, results, p.columns, p.parameter);
+#pragma unroll 1
+    for (int e = 0; e < ACROSS; e++) { // the next result moves to place 0
+        merge_block<Op>(s[0], shared, results, p.columns, p.parameter);
         const int64_t result = first + e;
-        if (worker != 0 || result >= p.results) continue;
-        if (gridDim.y > 1) p.states[blockIdx.y * p.results + result] = s[e];
-        else store_element(p.out.data, p.out.type, place_of(p.out, p.kept, p.kept_rank, result),
-                           Op::result(s[e], p.places, p.parameter));
+        if (worker == 0 && result < p.results) {
+            if (gridDim.y > 1) p.states[blockIdx.y * p.results + result] = s[0];
+            else store_element(p.out.data, p.out.type, place_of(p.out, p.kept, p.kept_rank, result),
+                               Op::result(s[0], p.parameter, p.divisor));
+        }
+#pragma unroll
+        for (int next = 1; next < ACROSS; next++) s[next - 1] = s[next];
     }
 }
 
@@ -234,7 +239,7 @@ __global__ void __launch_bounds__(REDUCE_THREADS) merge_kernel(const ReducePlan 
     merge_block<Op>(s, shared, results, true, p.parameter);
     if (worker == 0 && result < p.results)
         store_element(p.out.data, p.out.type, place_of(p.out, p.kept, p.kept_rank, result),
-                      Op::result(s, p.places, p.parameter));
+                      Op::result(s, p.parameter, p.divisor));
 }
 
 template <int R, bool INTS>
@@ -274,23 +279,27 @@ extern "C" vb_status vb_cuda_reduce(const vb_reduce_args *args, vb_stream *strea
     p.parameter = args->parameter;
     while (1 << p.results_log < plan.results) p.results_log++;
     const bool ints = vb_is_integer(args->in.type);
-#define FLOATS(R)                                                                                                      \
+    p.not_zero = ints ? 0xffffffffu : 0x7fffffffu;
+    p.divisor = args->reduction == VB_REDUCTION_MEAN  ? (float)p.places
+                : args->reduction == VB_REDUCTION_VAR ? fmaxf(0.0f, (float)p.places - p.parameter)
+                                                      : 1.0f;
+#define ONE(R)                                                                                                         \
     case R: return reduce<R, false>(p, plan, stream);
 #define BOTH(R)                                                                                                        \
     case R: return ints ? reduce<R, true>(p, plan, stream) : reduce<R, false>(p, plan, stream);
     switch (args->reduction) {
+    case VB_REDUCTION_MEAN: return reduce<VB_REDUCTION_SUM, false>(p, plan, stream);
         BOTH(VB_REDUCTION_SUM)
         BOTH(VB_REDUCTION_PROD)
         BOTH(VB_REDUCTION_MAX)
         BOTH(VB_REDUCTION_MIN)
         BOTH(VB_REDUCTION_ARGMAX)
         BOTH(VB_REDUCTION_ARGMIN)
-        BOTH(VB_REDUCTION_ANY)
-        BOTH(VB_REDUCTION_ALL)
-        FLOATS(VB_REDUCTION_MEAN)
-        FLOATS(VB_REDUCTION_VAR)
-        FLOATS(VB_REDUCTION_NORM)
-        FLOATS(VB_REDUCTION_LOGSUMEXP)
+        ONE(VB_REDUCTION_ANY)
+        ONE(VB_REDUCTION_ALL)
+        ONE(VB_REDUCTION_VAR)
+        ONE(VB_REDUCTION_NORM)
+        ONE(VB_REDUCTION_LOGSUMEXP)
     default: return VB_UNSUPPORTED;
     }
 }
