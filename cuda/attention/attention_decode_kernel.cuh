@@ -22,41 +22,28 @@
 
 namespace vb {
 
-// 8 elements of queries, zeros unless valid, and the same as four registers of two.
-template <class TQ>
-VB_DEVICE Vec<TQ, 8> load8(const TQ *x, bool valid) {
-    Vec<TQ, 8> y = {};
-    if (valid) {
-        using Words = Vec<TQ, 16 / sizeof(TQ)>;
-#pragma unroll
-        for (int i = 0; i < 8 / Words::size; i++)
-            reinterpret_cast<Words *>(&y)[i] = reinterpret_cast<const Words *>(x)[i];
-    }
+// Eight elements of queries as they lie in memory, zeros unless valid: floats, or 16 bits in the first four words.
+VB_DEVICE Vec<float, 8> load8(const char *x, bool narrow, bool valid) {
+    Vec<float, 8> y = {};
+    if (valid) reinterpret_cast<float4 *>(&y)[0] = reinterpret_cast<const float4 *>(x)[0];
+    if (valid && !narrow) reinterpret_cast<float4 *>(&y)[1] = reinterpret_cast<const float4 *>(x)[1];
     return y;
 }
-template <class T>
-VB_DEVICE uint4 pack8(const Vec<T, 8> &x) {
-    return *reinterpret_cast<const uint4 *>(&x);
-}
-template <class T>
-VB_DEVICE uint4 pack8(const Vec<float, 8> &x) {
-    return make_uint4(pack<T>(x.at[0], x.at[1]), pack<T>(x.at[2], x.at[3]), pack<T>(x.at[4], x.at[5]),
-                      pack<T>(x.at[6], x.at[7]));
-}
 
-// Eight elements of queries as a unit multiplies them: two 16-bit numbers a register, or floats.
+// The same as a unit multiplies them: two 16-bit numbers a register, or floats.
 template <class Product>
 struct Queries {
     using type = uint4;
-    template <class TQ>
-    static VB_DEVICE uint4 of(const Vec<TQ, 8> &x) {
-        return pack8<Product>(x);
+    static VB_DEVICE uint4 of(const Vec<float, 8> &x, bool narrow) {
+        if (narrow) return *reinterpret_cast<const uint4 *>(&x);
+        return make_uint4(pack<Product>(x.at[0], x.at[1]), pack<Product>(x.at[2], x.at[3]),
+                          pack<Product>(x.at[4], x.at[5]), pack<Product>(x.at[6], x.at[7]));
     }
 };
 template <>
 struct Queries<float> {
     using type = Vec<float, 8>;
-    static VB_DEVICE const type &of(const type &x) { return x; }
+    static VB_DEVICE const type &of(const type &x, bool) { return x; }
 };
 
 // The messages between the blocks of a cluster: one block sums up 4 dimensions of a row.
@@ -67,7 +54,7 @@ struct Inbox {
 };
 
 // VARIANTS: scores may be capped, keys may lie in a ring of whole units, several tokens may have sinks. Where
-// Unit::whole, other kernels have DIMS dimensions, no fewer.
+// Unit::whole, other kernels have DIMS dimensions, no fewer. TQ: queries and results are F32 or, where plan.narrow, TQ.
 template <class TQ, class TKV, int DIMS, int NT, int SLOTS, bool PLANNED, bool VARIANTS>
 __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<TKV, DIMS>::warps <= 1024 ? 2 : 1)
     attention_decode_kernel(AttentionShape a, DecodePlan plan) {
@@ -152,15 +139,18 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     }
     if (filled == 0) next = part.first;
 
-    Vec<TQ, 8> queries[NT][DIMS / 32]; // row g of each eight, as they are: their conversion would wait for them
+    const bool narrow = sizeof(TQ) == 2 && plan.narrow;
+    const int query_bytes = narrow ? 2 : 4;
+    Vec<float, 8> queries[NT][DIMS / 32]; // row g of each eight, as they are: their conversion would wait for them
 #pragma unroll
     for (int t = 0; t < NT; t++) {
         const int row = 8 * t + g;
-        const TQ *source =
-            (const TQ *)a.q + (row < part.rows ? query_offset(a, part.b, part.kv_head, part.first_row + row) : 0);
+        const int64_t first = row < part.rows ? query_offset(a, part.b, part.kv_head, part.first_row + row) : 0;
+        const char *const source = (const char *)a.q + first * query_bytes;
 #pragma unroll
         for (int i = 0; i < DIMS / 32; i++)
-            queries[t][i] = load8(source + 32 * i + 8 * c, row < part.rows && 32 * i + 8 * c < dim);
+            queries[t][i] = load8(source + (32 * i + 8 * c) * query_bytes, narrow,
+                                  row < part.rows && 32 * i + 8 * c < dim);
     }
 
     const bool masked = a.seq > 1; // some row may see less than the tile
@@ -174,7 +164,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
 #pragma unroll
         for (int t = 0; t < NT; t++) {
 #pragma unroll
-            for (int i = 0; i < DIMS / 32; i++) q[t][i] = Queries<Product>::of(queries[t][i]);
+            for (int i = 0; i < DIMS / 32; i++) q[t][i] = Queries<Product>::of(queries[t][i], narrow);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 const int row = 8 * t + 2 * c + e;
@@ -346,7 +336,7 @@ vb_status launch_dims(const vb_attention_args &a, bool operand, vb_stream *strea
     DecodePlan plan;
     dim3 grid;
     VB_TRY(plan_decode(&plan, &grid, shape, tile_rows, DIMS, Units::together, parts, stream));
-    plan.operand = operand;
+    plan.operand = operand, plan.narrow = a.type != VB_F32;
     // The size of the ring follows the GPU that the kernel was compiled for, whatever VIBRANT_CUDA_CAPABILITY says.
     const int64_t shared_bytes = attention_decode_bytes(
         Units::warps, Units::bytes, ATTENTION_DECODE_SLOTS(SLOTS, compiled_for(stream)), DIMS, tile_rows);
