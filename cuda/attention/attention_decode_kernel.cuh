@@ -156,15 +156,17 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     const bool masked = a.seq > 1; // some row may see less than the tile
     const float scale = a.scale * log2_e, cap = a.soft_cap * log2_e;
     float max[NT][2], sum[NT][2], out[DIMS / 16][NT][4];
-    for (;; foretold = position) {
-        fill(INT32_MAX);
+    typename Queries<Product>::type q[NT][DIMS / 32];
+    fill(INT32_MAX);
+#pragma unroll
+    for (int t = 0; t < NT; t++)
+#pragma unroll
+        for (int i = 0; i < DIMS / 32; i++) q[t][i] = Queries<Product>::of(queries[t][i], narrow);
+    for (;; foretold = position, fill(INT32_MAX)) {
         const KeyRange all = part.all;
         KeyRange seen[NT][2];
-        typename Queries<Product>::type q[NT][DIMS / 32];
 #pragma unroll
         for (int t = 0; t < NT; t++) {
-#pragma unroll
-            for (int i = 0; i < DIMS / 32; i++) q[t][i] = Queries<Product>::of(queries[t][i], narrow);
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 const int row = 8 * t + 2 * c + e;
