@@ -269,9 +269,10 @@ VB_TARGET_AVX512 VB_INLINE __m128i reduce_avx512(__m512i a, __m512i b, __m512i c
     return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
+/* Few sums are one a slot: its codes stay in place, and the sum is divided by their place at the end. */
 VB_TARGET_AVX512 VB_INLINE void tile_avx512(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes,
                                             const int8_t *x, const int R, const int N) {
-    const __m512i mask = _mm512_set1_epi8(3);
+    const int slots = R * N <= 4 ? 4 : 1;
     const int64_t row_of_x = vb_codes_vectors(bytes) * X;
     __m512i sum[16];
     _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++) sum[i] = _mm512_setzero_si512();
@@ -279,16 +280,22 @@ VB_TARGET_AVX512 VB_INLINE void tile_avx512(sums_row *sums, const uint8_t *w, in
         __m512i codes[4];
         load_codes(codes, w, stride, bytes, b, R);
         _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
+            const int place = slots > 1 ? 2 * slot : 0, own = slots > 1 ? slot * R * N : 0;
+            const __m512i mask = _mm512_set1_epi8((char)(3 << place));
             __m512i q[4];
             _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-                q[r] = _mm512_and_si512(slot ? _mm512_srli_epi16(codes[r], 2 * slot) : codes[r], mask);
+                q[r] = _mm512_and_si512(slot && !place ? _mm512_srli_epi16(codes[r], 2 * slot) : codes[r], mask);
             _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
                 const __m512i a = _mm512_load_si512(x + i * row_of_x + 4 * b + slot * VECTOR);
                 _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-                    sum[r * N + i] = _mm512_dpbusd_epi32(sum[r * N + i], q[r], a);
+                    sum[own + r * N + i] = _mm512_dpbusd_epi32(sum[own + r * N + i], q[r], a);
             }
         }
     }
+    if (slots > 1)
+        _Pragma("GCC unroll 4") for (int i = 0; i < R * N; i++)
+            _Pragma("GCC unroll 4") for (int slot = 1; slot < 4; slot++)
+                sum[i] = _mm512_add_epi32(sum[i], _mm512_srai_epi32(sum[slot * R * N + i], 2 * slot));
     int32_t all[16];
     _Pragma("GCC unroll 4") for (int i = 0; i < R * N; i += 4)
         _mm_storeu_si128((__m128i *)(all + i), reduce_avx512(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));

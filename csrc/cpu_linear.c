@@ -1,14 +1,18 @@
 /* cpu_linear.c: y = x W^T + bias with weights as a model file stores them, and looking up rows of such a matrix.
  *
  * Quantized weights meet activations rounded to int8 where the processor has vector code for the type (cpu_linear.h).
- * Otherwise the weights are widened to float32: for a few rows of x each weight row is widened into the cache and
- * multiplied at once, for many rows 32 weight rows become a panel for the kernel of cpu_matmul.c. */
+ * Otherwise the weights are widened to float32: for a few rows of x in registers where they have 16 bits, else a weight
+ * row at a time into the cache; for many rows 32 weight rows become a panel for the kernel of cpu_matmul.c. */
 #include "checks.h"
 #include "cpu_linear.h"
 #include "cpu_matmul.h"
 
-/* Rows of x from which panels pay; elements and rows at a time; how many bytes ahead weights are fetched. */
-enum { PANEL_ROWS = 8, PIECE = 1024, DEPTH = 512, AHEAD = 8 << 10 };
+#if VB_X86
+#include <immintrin.h>
+#endif
+
+/* Rows of x from which panels pay; elements and rows at a time. */
+enum { PANEL_ROWS = 8, PIECE = 1024, DEPTH = 512 };
 
 VB_INLINE void dot_body(double *sum, const float *a, const float *b, int64_t n) {
     enum { LANES = 32 };
@@ -33,24 +37,116 @@ static const float *weights(const vb_linear_job *j, int64_t r, int64_t p, int64_
     return buffer;
 }
 
-/* Asks for n elements AHEAD of those at p.. of weight row r; F32, which is read in place, comes without. Past the end
- * of the matrix it does no harm. */
-static void fetch_ahead(const vb_linear_job *j, int64_t r, int64_t p, int64_t n) {
-    if (j->w.type == VB_F32) return;
-    const char *at = (const char *)j->w.data + r * j->row_bytes + vb_bytes_of(j->w.type, p);
-    for (int64_t k = 0, bytes = vb_bytes_of(j->w.type, n); k < bytes; k += 64)
-        __builtin_prefetch(at + AHEAD + k, 0, 2);
+#if VB_X86
+/* ---- rows of 16-bit weights, widened in registers -----------------------------------------------------------------
+ *
+ * Eight sums hide the time of an addition. A core reads memory at full speed only if the second level of its cache is
+ * asked for weights ahead. Asking past the end of the matrix does no harm. */
+enum { AHEAD = 1 << 10, SUMS = 8 };
+
+VB_TARGET_AVX2 VB_INLINE __m256 wide_avx2(const uint16_t *w, const bool halves) {
+    const __m128i bits = _mm_loadu_si128((const __m128i *)w);
+    if (halves) return _mm256_cvtph_ps(bits);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
 }
+
+VB_TARGET_AVX512 VB_INLINE __m512 wide_avx512(__m256i bits, const bool halves) {
+    if (halves) return _mm512_cvtph_ps(bits);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+
+VB_TARGET_AVX2 VB_INLINE void dot16_avx2(double *sum, const uint16_t *w, const float *x, int64_t n, const bool halves) {
+    __m256 s[SUMS];
+    _Pragma("GCC unroll 8") for (int j = 0; j < SUMS; j++) s[j] = _mm256_setzero_ps();
+    int64_t i = 0;
+    for (; i + 8 * SUMS <= n; i += 8 * SUMS)
+        _Pragma("GCC unroll 8") for (int j = 0; j < SUMS; j++) {
+            const uint16_t *at = w + i + 8 * j;
+            if (j % 4 == 0) _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T1);
+            s[j] = _mm256_fmadd_ps(_mm256_loadu_ps(x + i + 8 * j), wide_avx2(at, halves), s[j]);
+        }
+    for (; i + 8 <= n; i += 8) s[0] = _mm256_fmadd_ps(_mm256_loadu_ps(x + i), wide_avx2(w + i, halves), s[0]);
+    if (i < n) {
+        uint16_t weights[8] = {0};
+        float last[8] = {0};
+        memcpy(weights, w + i, (size_t)(n - i) * 2);
+        memcpy(last, x + i, (size_t)(n - i) * 4);
+        s[1] = _mm256_fmadd_ps(_mm256_loadu_ps(last), wide_avx2(weights, halves), s[1]);
+    }
+    _Pragma("GCC unroll 8") for (int half = SUMS / 2; half > 0; half /= 2)
+        _Pragma("GCC unroll 8") for (int j = 0; j < half; j++) s[j] = _mm256_add_ps(s[j], s[j + half]);
+    float lanes[8];
+    _mm256_storeu_ps(lanes, s[0]);
+    *sum += ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+}
+
+VB_TARGET_AVX512 VB_INLINE void dot16_avx512(double *sum, const uint16_t *w, const float *x, int64_t n,
+                                             const bool halves) {
+    __m512 s[SUMS];
+    _Pragma("GCC unroll 8") for (int j = 0; j < SUMS; j++) s[j] = _mm512_setzero_ps();
+    int64_t i = 0;
+    for (; i + 16 * SUMS <= n; i += 16 * SUMS)
+        _Pragma("GCC unroll 8") for (int j = 0; j < SUMS; j++) {
+            const uint16_t *at = w + i + 16 * j;
+            if (j % 2 == 0) _mm_prefetch((const char *)at + AHEAD, _MM_HINT_T1);
+            s[j] = _mm512_fmadd_ps(_mm512_loadu_ps(x + i + 16 * j),
+                                   wide_avx512(_mm256_loadu_si256((const __m256i *)at), halves), s[j]);
+        }
+    for (; i < n; i += 16) {
+        const __mmask16 live = n - i < 16 ? (__mmask16)((1 << (n - i)) - 1) : (__mmask16)~0;
+        s[0] = _mm512_fmadd_ps(_mm512_maskz_loadu_ps(live, x + i),
+                               wide_avx512(_mm256_maskz_loadu_epi16(live, w + i), halves), s[0]);
+    }
+    _Pragma("GCC unroll 8") for (int half = SUMS / 2; half > 0; half /= 2)
+        _Pragma("GCC unroll 8") for (int j = 0; j < half; j++) s[j] = _mm512_add_ps(s[j], s[j + half]);
+    *sum += _mm512_reduce_add_ps(s[0]);
+}
+
+typedef void (*dot16)(double *sum, const uint16_t *w, const float *x, int64_t n);
+#define DOT16(level, LEVEL, type, halves) \
+    LEVEL static void dot16_##level##_##type(double *sum, const uint16_t *w, const float *x, int64_t n) { \
+        dot16_##level(sum, w, x, n, halves); \
+    }
+DOT16(avx2, VB_TARGET_AVX2, f16, true)
+DOT16(avx2, VB_TARGET_AVX2, bf16, false)
+DOT16(avx512, VB_TARGET_AVX512, f16, true)
+DOT16(avx512, VB_TARGET_AVX512, bf16, false)
+
+/* The product that adds to *sum, NULL where weights are widened in memory. */
+static dot16 dot16_of(const vb_linear_job *j) {
+    if (j->simd == VB_SIMD_PLAIN || (j->w.type != VB_F16 && j->w.type != VB_BF16)) return NULL;
+    if (j->simd == VB_SIMD_AVX512) return j->w.type == VB_F16 ? dot16_avx512_f16 : dot16_avx512_bf16;
+    return j->w.type == VB_F16 ? dot16_avx2_f16 : dot16_avx2_bf16;
+}
+
+/* As float_rows: a lane adds as many elements in float32 before the sums of all lanes meet in double. */
+static void rows16(const vb_linear_job *j, dot16 product, int64_t first, int64_t n, int64_t begin, int64_t end) {
+    const int64_t cols = j->w.cols, piece = j->simd == VB_SIMD_AVX512 ? 4 * PIECE : 2 * PIECE;
+    for (int64_t r = begin; r < end; r++)
+        for (int64_t i = first; i < first + n; i++) {
+            double sum = 0;
+            for (int64_t p = 0; p < cols; p += piece)
+                product(&sum, (const uint16_t *)j->w.data + r * cols + p, j->x + i * cols + p, vb_min(piece, cols - p));
+            j->y[i * j->w.rows + r] = (float)(sum + (j->bias ? j->bias[r] : 0));
+        }
+}
+#endif
 
 /* Rows first..first+n-1 of x, at most PANEL_ROWS. */
 static void float_rows(const vb_linear_job *j, int64_t first, int64_t n, int64_t begin, int64_t end) {
+#if VB_X86
+    const dot16 product = dot16_of(j);
+    if (product) {
+        rows16(j, product, first, n, begin, end);
+        return;
+    }
+#endif
     const float *x = j->x + first * j->w.cols;
     float *y = j->y + first * j->w.rows, buffer[PIECE];
     for (int64_t r = begin; r < end; r++) {
         double sums[PANEL_ROWS] = {0};
         for (int64_t p = 0; p < j->w.cols; p += PIECE) {
             int64_t piece = vb_min(PIECE, j->w.cols - p);
-            fetch_ahead(j, r, p, piece);
             const float *w = weights(j, r, p, piece, buffer);
             for (int64_t i = 0; i < n; i++) dot[j->simd](&sums[i], w, x + i * j->w.cols + p, piece);
         }
