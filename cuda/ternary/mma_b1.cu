@@ -9,8 +9,9 @@
 //   bound    instructions up to some megabytes, then the weights, which are asked for while the kernel before runs
 //
 // A code is its bits b0 + 2 b1, and x is its bits by the powers of two, of which the last is negative.
-// An instruction counts where bits of 128 codes of 16 rows meet the eight bit planes of x, which are its columns.
-// Weights are not unpacked: a plane holds x at the places of b0, and shifted by one at the places of b1.
+// An instruction counts where bits of 128 codes of 16 rows meet eight columns of bits of x.
+// Weights are not unpacked: a column holds a bit plane of x at the places of b0, and shifted by one at those of b1.
+// With floats a column holds two planes: b0 times bit i, and b1 times bit i - 1, count the same power of two.
 // A code counts one too many, so the sum of the planes is subtracted.
 
 #include "arch/streaming.cuh"
@@ -19,9 +20,9 @@
 namespace vb {
 namespace {
 
-// What x is: its codes, floats that are rounded to a byte, and floats that are rounded to two (MOST_SHORT at most).
+// What x is: its codes, floats that are rounded to a byte, and floats that are rounded to 14 bits.
 enum Source { CODES, ROUNDED, SHORTS };
-constexpr int MOST_SHORT = 127 * 256 + 127;
+constexpr int MOST_SHORT = 8191;
 
 // A matrix that the row is multiplied with.
 struct BitsMatrix {
@@ -72,12 +73,24 @@ VB_DEVICE void count_bits(int (&sums)[4], const unsigned (&a)[4], unsigned x0, u
 #endif
 }
 
-// Bit `plane` of 16 elements at the places of their codes' lower bits in a word.
-VB_DEVICE unsigned plane_of(const int4 &x, int plane) {
-    const unsigned ones = 0x01010101u;
+// The bits of `mask` of 16 elements, turned to the right, at the places of their codes in a word.
+VB_DEVICE unsigned column_of(const int4 &x, int right, unsigned mask) {
+    const unsigned all = mask * 0x01010101u;
     const auto turned = [](int word, int by) { return __funnelshift_r(unsigned(word), unsigned(word), by); };
-    return (turned(x.x, plane) & ones) | (turned(x.y, plane - 2) & ones << 2) | (turned(x.z, plane - 4) & ones << 4) |
-        (turned(x.w, plane - 6) & ones << 6);
+    return (turned(x.x, right) & all) | (turned(x.y, right - 2) & all << 2) | (turned(x.z, right - 4) & all << 4) |
+        (turned(x.w, right - 6) & all << 6);
+}
+
+// Columns of floats, which have two bytes. From their lowest place on these hold bits 7 to 0, and bits 12, 13, 12, 11 to
+// 7, so that bit i - 1 lies behind bit i. Column c of the first byte counts 2^(7 - c). Those of the second one count
+// -2^14 (bit 13 with b1), -2^13 (bit 13 with b0), 2^12, ... 2^8, and 2^13 (bit 12 with b1).
+struct ShortColumn {
+    int right;
+    unsigned mask; // 1: with b0, 2: with b1
+};
+VB_DEVICE ShortColumn short_column(int byte, int c) {
+    if (byte == 0) return {c, c == 7 ? 1u : 3u};
+    return {c == 7 ? -1 : c, c == 0 || c == 7 ? 2u : c == 1 ? 1u : 3u};
 }
 
 // Two pieces of 16 bytes of 16 rows, as the first operand of count_bits. The address is of a row of a piece.
@@ -168,7 +181,7 @@ struct Rounding {
         }
         return sum_and_most(squares, most, job.normed);
     }
-    // Writes the codes of h * factor * norms: in SHORTS [2][x_bytes], of x = 256 high + low the lower bytes first.
+    // Writes the codes of h * factor * norms: in SHORTS [2][x_bytes], the bytes of ShortColumn.
     VB_DEVICE void write(signed char *codes, int x_bytes, float factor, float scale) const {
 #pragma unroll
         for (int i = 0; i < items; i++) {
@@ -180,15 +193,13 @@ struct Rounding {
                 unsigned q[4]; // rounded, in the lower 16 bits: 1.5 times 2^23 leaves no bits below 1
 #pragma unroll
                 for (int j = 0; j < 4; j++) q[j] = __float_as_uint(fmaf(v[j], scale, 12582912.0f));
-                const auto joined = [&](int first) { // bytes of the same place in the four
-                    return __byte_perm(__byte_perm(q[0], q[1], first), __byte_perm(q[2], q[3], first), 0x5410);
+                const auto joined = [&](int first) { // bytes of the same place in the four, the last one first
+                    return __byte_perm(__byte_perm(q[3], q[2], first), __byte_perm(q[1], q[0], first), 0x5410);
                 };
-                const unsigned low = joined(0x0040);
-#pragma unroll
-                for (int j = 0; j < 4; j++) q[j] += 128;
-                const unsigned high = joined(0x0051);
-                *reinterpret_cast<unsigned *>(codes + at) = low;
-                *reinterpret_cast<unsigned *>(codes + x_bytes + at) = high;
+                const unsigned low = joined(0x0040), above = joined(0x0051);
+                const unsigned high = __brev((above & 0x3f3f3f3fu) << 1 | (low >> 7 & 0x01010101u));
+                *reinterpret_cast<unsigned *>(codes + at) = __brev(low);
+                *reinterpret_cast<unsigned *>(codes + x_bytes + at) = high | (high >> 2 & 0x01010101u);
             } else {
                 *reinterpret_cast<char4 *>(codes + padded(at)) =
                     make_char4(code_of(v[0], scale), code_of(v[1], scale), code_of(v[2], scale), code_of(v[3], scale));
@@ -286,12 +297,13 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
     };
     Ending mine;
     if (threadIdx.x < count * 16) mine = ending(threadIdx.x);
-    unsigned planes[bytes][UNITS][4];
+    unsigned columns[bytes][UNITS][4];
     int minus[bytes][4]; // a code counts one too many
     int none[4] = {};
 #pragma unroll
     for (int b = 0; b < bytes; b++) {
         int ones[4] = {};
+        const ShortColumn column = SOURCE == SHORTS ? short_column(b, group) : ShortColumn{group, 1u};
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
             const unsigned every[4] = {0x55555555u, 0x55555555u, 0x55555555u, 0x55555555u}; // the code 1
@@ -299,16 +311,17 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
             for (int j = 0; j < 4; j++) {
                 if (SOURCE == SHORTS)
                     v[u][j] = read_now(x + b * x_bytes + 64 * (4 * (warp * UNITS + u) + j) + 16 * word);
-                planes[b][u][j] = plane_of(v[u][j], group);
+                columns[b][u][j] = column_of(v[u][j], column.right, column.mask);
             }
-            count_bits(ones, every, planes[b][u][0], planes[b][u][1], ones);
-            count_bits(ones, every, planes[b][u][2], planes[b][u][3], ones);
+            count_bits(ones, every, columns[b][u][0], columns[b][u][1], ones);
+            count_bits(ones, every, columns[b][u][2], columns[b][u][3], ones);
         }
         minus[b][0] = minus[b][2] = -ones[0], minus[b][1] = minus[b][3] = -ones[1];
     }
-    // A lane has the columns c = 2 (lane % 4) and c + 1. Its sums count in units of 2^c.
+    // A lane has the columns c = 2 (lane % 4) and c + 1. Its sums count in units of 2^c, or 2^(6 - c) in SHORTS.
     const int next = word == 3 ? -2 : 2;
-    int *part = parts + warp * 64 + lane; // [most][warps][half][group][lane % 4]
+    const int high = word == 0 ? -256 : 256, high_next = word == 0 ? -128 : word == 3 ? 8192 : 128;
+    int *part = parts + warp * 64 + (SOURCE == SHORTS ? lane ^ 3 : lane); // [most][warps][half][group][lane % 4]
 #pragma unroll 1
     for (int t = 0, at = 0; t < count; t++) {
         copy_async_wait<STAGES - 1>();
@@ -322,22 +335,22 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
                     read_rows(w[u][pair], (from + at + u * 1024) ^ pair * 32);
                 else
                     for (unsigned &v : w[u][pair]) v = 0;
-        int sums[2] = {};
+        int sums[2], first_sums[4], second_sums[4];
 #pragma unroll
-        for (int b = 0; b < bytes; b++) {
-            int lower[4], upper[4];
+        for (int u = 0; u < UNITS; u++) {
+            const unsigned(&p)[4] = columns[0][u], (&q)[4] = columns[bytes - 1][u];
+            const auto second = [&](int j) { return SOURCE == SHORTS ? q[j] : p[j] << 1; };
+            count_bits(first_sums, w[u][0], p[0], p[1], u ? first_sums : minus[0]);
+            count_bits(second_sums, w[u][0], second(0), second(1),
+                       u ? second_sums : SOURCE == SHORTS ? minus[bytes - 1] : none);
+            count_bits(first_sums, w[u][1], p[2], p[3], first_sums);
+            count_bits(second_sums, w[u][1], second(2), second(3), second_sums);
+        }
 #pragma unroll
-            for (int u = 0; u < UNITS; u++) {
-                const unsigned(&p)[4] = planes[b][u];
-                count_bits(lower, w[u][0], p[0], p[1], u ? lower : minus[b]);
-                count_bits(upper, w[u][0], p[0] << 1, p[1] << 1, u ? upper : none);
-                count_bits(lower, w[u][1], p[2], p[3], lower);
-                count_bits(upper, w[u][1], p[2] << 1, p[3] << 1, upper);
-            }
-#pragma unroll
-            for (int half = 0; half < 2; half++)
-                sums[half] += ((lower[2 * half] + 2 * upper[2 * half]) +
-                               next * (lower[2 * half + 1] + 2 * upper[2 * half + 1])) << 8 * b;
+        for (int half = 0; half < 2; half++) {
+            const int *const a = first_sums + 2 * half, *const b = second_sums + 2 * half;
+            sums[half] = SOURCE == SHORTS ? 2 * a[0] + a[1] + high * b[0] + high_next * b[1]
+                                          : (a[0] + 2 * b[0]) + next * (a[1] + 2 * b[1]);
         }
         part[0] = sums[0], part[32] = sums[1];
         part += warps * 64;
