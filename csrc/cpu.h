@@ -97,6 +97,11 @@ void vb_cpu_parallel(vb_stream *stream, int64_t n, int64_t grain, vb_cpu_task ta
 /* Items of `work` basic steps each that are worth handing to another thread. */
 static inline int64_t vb_cpu_grain(int64_t work) { return work >= 1 << 14 ? 1 : (1 << 14) / (work > 0 ? work : 1); }
 
+/* The rows of a range of a matrix, a multiple of `step`. A range ends in weights that were fetched ahead in vain, and
+ * begins with weights that were not: it is large against what is fetched ahead, up to 256 KiB, and small against the
+ * whole, a quarter of a worker's part. One that is read `again` stays in the first level of the cache: 16 KiB. */
+int64_t vb_cpu_matrix_grain(vb_stream *stream, int64_t rows, int64_t row_bytes, int64_t step, bool again);
+
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static inline float vb_bits_float(uint32_t bits) {

@@ -194,7 +194,9 @@ static void float_range(void *context, int worker, int64_t begin, int64_t end) {
 
 static vb_status float_linear(vb_linear_job *job, vb_stream *stream) {
     if (by_dots(job)) {
-        vb_cpu_parallel(stream, job->w.rows, vb_cpu_grain(job->w.cols * job->n), float_range, job);
+        const int64_t grain = job->n < PANEL_ROWS ? vb_cpu_matrix_grain(stream, job->w.rows, job->row_bytes, 1, false)
+                                                  : vb_cpu_grain(job->w.cols * job->n);
+        vb_cpu_parallel(stream, job->w.rows, grain, float_range, job);
         return VB_OK;
     }
     job->worker_bytes = PANEL_BYTES;
@@ -256,10 +258,8 @@ static vb_status int8_linear(vb_linear_job *job, vb_stream *stream) {
     job->q = (vb_x_chunk *)(job->scratch + threads * job->worker_bytes);
     vb_cpu_parallel(stream, x_chunks, 32, round_range, job);
 
-    /* Ranges of 16 rows, or of 32 KiB of weights where that is more: small against the whole, large against a
-     * hand-over. */
-    int64_t grain = 16;
-    if (job->n < INT8_PANEL_ROWS) grain = (vb_max((32 << 10) / vb_max(job->row_bytes, 1), 1) + 15) / 16 * 16;
+    const int64_t grain =
+        job->n < INT8_PANEL_ROWS ? vb_cpu_matrix_grain(stream, job->w.rows, job->row_bytes, 16, false) : 16;
     vb_cpu_parallel(stream, job->w.rows, grain, int8_range, job);
     return VB_OK;
 }

@@ -135,6 +135,13 @@ void vb_cpu_pool_destroy(vb_cpu_pool *pool) {
 
 int vb_cpu_pool_threads(const vb_cpu_pool *pool) { return pool->workers + 1; }
 
+int64_t vb_cpu_matrix_grain(vb_stream *stream, int64_t rows, int64_t row_bytes, int64_t step, bool again) {
+    const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool), bytes = vb_max(row_bytes, 1);
+    const int64_t least = (16 << 10) / bytes, most = again ? least : (256 << 10) / bytes;
+    const int64_t grain = vb_max(vb_min(rows / (4 * threads), most), least);
+    return (vb_max(grain, 1) + step - 1) / step * step;
+}
+
 void vb_cpu_parallel(vb_stream *stream, int64_t n, int64_t grain, vb_cpu_task task, void *context) {
     vb_cpu_pool *pool = vb_cpu_device_of(stream)->pool;
     grain = vb_max(grain, 1);

@@ -262,8 +262,7 @@ vb_status vb_cpu_w2a8_gemv(const vb_w2a8_gemv_args *args, vb_stream *stream) {
     vb_cpu_parallel(stream, args->m, vb_cpu_grain(args->k), arrange_range, &job);
     const int step = tiled ? VB_CODES_TILE_SIZE : VB_CODES_ROWS;
     if (tiled) vb_cpu_parallel(stream, tiles / VB_CODES_TILE_SIZE, 1, to_tiles_range, &job);
-    /* 16 KiB of rows: small against the whole */
-    const int64_t grain = (vb_min(64, (16 << 10) / vb_max(args->row_bytes, 1)) / step + 1) * step;
+    const int64_t grain = vb_cpu_matrix_grain(stream, args->n, args->row_bytes, step, args->m > BLOCK);
     vb_cpu_parallel(stream, args->n, grain, tiled ? gemv_tiles_range : gemv_range, &job);
     return VB_OK;
 }

@@ -479,8 +479,7 @@ static vb_status bytes_matmul(bytes_job *job, vb_stream *stream) {
     vb_cpu_parallel(stream, a->n, vb_cpu_grain(a->k), split_range, job);
     const int step = tiled ? VB_CODES_TILE_SIZE : VB_CODES_ROWS;
     if (tiled) vb_cpu_parallel(stream, tiles / VB_CODES_TILE_SIZE, 1, to_tiles_range, job);
-    /* 16 KiB of rows: small against the whole */
-    const int64_t grain = (vb_min(64, (16 << 10) / vb_max(job->row_bytes, 1)) / step + 1) * step;
+    const int64_t grain = vb_cpu_matrix_grain(stream, a->m, job->row_bytes, step, a->n > BLOCK);
     vb_cpu_parallel(stream, a->m, grain, tiled ? tiles_range : bytes_range, job);
     return VB_OK;
 }

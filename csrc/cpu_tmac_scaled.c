@@ -139,8 +139,7 @@ vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream)
     job.totals = (float *)(job.factors + rows * job.row_of_factors);
     job.units = job.totals + rows;
     vb_cpu_parallel(stream, a->n, vb_cpu_grain(a->k), round_range, &job);
-    /* 16 KiB of rows: small against the whole */
-    const int64_t grain = (vb_min(64, (16 << 10) / vb_max(job.row_bytes, 1)) / VB_CODES_ROWS + 1) * VB_CODES_ROWS;
+    const int64_t grain = vb_cpu_matrix_grain(stream, a->m, job.row_bytes, VB_CODES_ROWS, a->n > BLOCK);
     vb_cpu_parallel(stream, a->m, grain, scaled_range, &job);
     return VB_OK;
 }
