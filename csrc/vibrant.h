@@ -786,8 +786,8 @@ vb_status vb_tmac_lut(float *lut, const float *activations, int64_t k, int64_t n
 /* out = (W * scales) h by looking up sums of four products (Wei et al. 2024, "T-MAC"): W[m][k] in VB_INT2_ROWS, h =
  * activations, or where normed each column divided by sqrt(mean of squares + eps), times norm. The elements of a row
  * lie in `groups` equal groups, of a multiple of 4 elements each unless it is one, with a scale each. With lut, a
- * table of vb_tmac_lut, activations are not read and normed is 0. Without it a device may round h: columns to 15 bits
- * and a sign, or runs of up to 32 to fewer, within 0.5 % (RMS over many results) as vb_linear. */
+ * table of vb_tmac_lut, activations are not read and normed is 0. Without it a device may round h: columns to 13 bits
+ * and a sign at least, or runs of up to 32 to fewer, within 0.5 % (RMS over many results) as vb_linear. */
 typedef struct vb_tmac_matmul_args {
     size_t size;
     float *out;               /* [m][n] */
