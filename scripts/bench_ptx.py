@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Measure the kernels in PTX that memory bounds beside a copy of as many bytes, and products beside PyTorch's, on a GPU.
 
-    bench_ptx.py [--draws 60] [--seed 7] [--only TEXT ...] [--library FILE] [--save docs/benchmarks]
+    bench_ptx.py [--draws 60] [--seed 7 ...] [--only TEXT ...] [--library FILE] [--save docs/benchmarks]
 
-Softmax, norms, GELU and SiLU at fixed shapes, then at --draws random ones: rows of 1 to 64 Ki columns, log-uniform, 16 to
+Softmax, norms, GELU and SiLU at fixed shapes, then at --draws random ones a seed: rows of 1 to 64 Ki columns, log-uniform, 16 to
 64 Mi elements; products of 16-bit matrices at fixed shapes. Calls the vb_* functions of a library with VIBRANT_CUDA=ptx. Both
 sides are graphs whose arrays rotate over more than the L2 holds, replayed in turn; figures are medians. Prints a row a case,
 the percent of the other's speed and whether values agree with float64, and replaces the measured cases in ptx.jsonl below
@@ -81,7 +81,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     root = pathlib.Path(__file__).resolve().parent.parent
     parser.add_argument("--draws", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=7, help="of the draws and of the values")
+    parser.add_argument("--seed", type=int, nargs="+", default=[7], help="of the draws; the first one also of the values")
     parser.add_argument("--only", nargs="*", default=[], metavar="TEXT", help="cases whose name holds one of these texts")
     parser.add_argument("--library", type=pathlib.Path, default=root / "build/lib/libvibrant.so", help="or libvibrant_cuda.so")
     parser.add_argument("--replays", type=int, default=7)
@@ -91,13 +91,14 @@ def main():
         sys.exit("bench_ptx: PyTorch finds no CUDA device here")
     if not options.library.exists():
         sys.exit(f"bench_ptx: {options.library} is missing: make lib makes it")
-    torch.manual_seed(options.seed)
-    library, pool = Library(options.library), Pool(2 << 30, options.seed)
+    torch.manual_seed(options.seed[0])
+    library, pool = Library(options.library), Pool(2 << 30, options.seed[0])
     properties = torch.cuda.get_device_properties(0)
     device = f"{properties.name}, {properties.multi_processor_count} SMs"
-    command = shlex.join(["scripts/bench_ptx.py", "--draws", str(options.draws), "--seed", str(options.seed)])
+    command = shlex.join(["scripts/bench_ptx.py", "--draws", str(options.draws), "--seed", *map(str, options.seed)])
     lines, missed = [], []
-    cases = [("matmul", sizes, None) for sizes in PRODUCTS] + [(*case, None) for case in FIXED] + [(*case, options.seed) for case in draws(options.seed, options.draws)]
+    cases = [("matmul", sizes, None) for sizes in PRODUCTS] + [(*case, None) for case in FIXED]
+    cases += [(*case, seed) for seed in options.seed for case in draws(seed, options.draws)]
     print(f"{'case':34} {'us':>9} {'peer us':>9}   % of it: PyTorch's product, or a copy")
     for op, sizes, seed in cases:
         name = describe(op, sizes)
