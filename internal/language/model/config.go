@@ -268,6 +268,16 @@ func (r *reader) floatOr(key string, def float64) float64 {
 	return v
 }
 
+// logMultiplier reads YaRN's m, 0 for none.
+func (r *reader) logMultiplier() float64 {
+	const key = "rope.scaling.yarn_log_multiplier"
+	m := r.floatOr(key, 0)
+	if !(m >= 0) || math.IsInf(m, 0) {
+		r.fail(fmt.Errorf("key %q is %v, want 0 or more", r.prefix+key, m))
+	}
+	return m
+}
+
 func (r *reader) stringOr(key, def string) string {
 	v, err := r.f.StringOr(r.key(key), def)
 	if err != nil {
@@ -282,6 +292,15 @@ func (r *reader) boolOr(key string, def bool) bool {
 		r.fail(err)
 	}
 	return v
+}
+
+// need says that the model would be another one without these keys.
+func (r *reader) need(keys ...string) {
+	for _, key := range keys {
+		if name := r.key(key); !r.f.Has(name) {
+			r.fail(fmt.Errorf("gguf: key %q: %w", name, gguf.ErrNoKey))
+		}
+	}
 }
 
 // ignore says that a key makes no difference to what is computed here.

@@ -117,7 +117,7 @@ func (r *reader) readLatent(c *Config) {
 	}
 	// With YaRN the scores take the whole magnitude, squared, and rotation none: as DeepSeek's own code does.
 	magnitude := 1.0
-	if m := r.floatOr("rope.scaling.yarn_log_multiplier", 0); m != 0 && c.RoPE.Scaling == "yarn" {
+	if m := r.logMultiplier(); m != 0 && c.RoPE.Scaling == "yarn" {
 		magnitude = 1 + m*math.Log(c.RoPE.Factor)
 		c.RoPE.LogMultiplier = 1
 	}

@@ -15,6 +15,7 @@ var gptOSS = architecture{
 	name: "gpt-oss", example: "gpt-oss 20B and 120B", tested: transformers523,
 	rope: kernel.RoPENeoX,
 	read: func(r *reader, c *Config) {
+		r.need("attention.sliding_window")
 		r.windows(c, func(layer int) bool { return layer%2 == 0 })
 		r.readMixture(c, tensor.GatingSoftmaxChosen, false)
 	},

@@ -30,8 +30,9 @@ var granite = architecture{
 	},
 }
 
-// readGraniteScales reads the multipliers, 1 where they are missing.
+// readGraniteScales reads the multipliers, which a file must have; 0 stands for none.
 func readGraniteScales(r *reader, c *Config) {
+	r.need("embedding_scale", "residual_scale", "attention.scale", "logit_scale")
 	c.embeddingScale = r.scale("embedding_scale", 1)
 	c.residualScale = r.scale("residual_scale", 1)
 	c.attentionScale = r.scale("attention.scale", 0)

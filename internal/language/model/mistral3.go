@@ -10,7 +10,7 @@ var mistral3 = architecture{
 	name: "mistral3", example: "Ministral 3 3B to 14B", tested: transformers523,
 	rope: kernel.RoPEInterleaved,
 	read: func(r *reader, c *Config) {
-		c.RoPE.LogMultiplier = r.floatOr("rope.scaling.yarn_log_multiplier", 0)
+		c.RoPE.LogMultiplier = r.logMultiplier()
 		r.growingQueries(c, r.floatOr("attention.temperature_scale", 0), c.RoPE.OriginalContext, 0)
 	},
 	outer: plainOuter,

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +32,12 @@ func file(t *testing.T, edit func(w *gguf.Writer), shape testmodel.Shape) *gguf.
 }
 
 func f32(n int) []byte { return make([]byte, 4*n) }
+
+// addBiases gives both layers of a tiny llama biases of queries.
+func addBiases(w *gguf.Writer, t gguf.Type, n int) {
+	w.AddTensor("blk.0.attn_q.bias", t, []int{n}, f32(n))
+	w.AddTensor("blk.1.attn_q.bias", t, []int{n}, f32(n))
+}
 
 func TestFilesThatCannotBeComputedAreNamed(t *testing.T) {
 	tiny := testmodel.Tiny
@@ -69,8 +76,10 @@ func TestFilesThatCannotBeComputedAreNamed(t *testing.T) {
 		{"scale of nothing", tiny, func(w *gguf.Writer) { w.AddTensor("blk.0.ffn_gat.input_scale", gguf.F32, []int{1}, f32(1)) }, "blk.0.ffn_gat.input_scale"},
 		{"layer too many", tiny, func(w *gguf.Writer) { w.AddTensor("blk.2.attn_norm.weight", gguf.F32, []int{32}, f32(32)) }, "blk.2.attn_norm.weight"},
 		{"norms of qwen3 in llama", tiny, func(w *gguf.Writer) { w.AddTensor("blk.0.attn_q_norm.weight", gguf.F32, []int{8}, f32(8)) }, "blk.0.attn_q_norm.weight"},
-		{"shape of bias", tiny, func(w *gguf.Writer) { w.AddTensor("blk.0.attn_q.bias", gguf.F32, []int{31}, f32(31)) }, "blk.0.attn_q.bias has shape [31]"},
-		{"type of bias", tiny, func(w *gguf.Writer) { w.AddTensor("blk.0.attn_q.bias", gguf.I32, []int{32}, f32(32)) }, "blk.0.attn_q.bias is of type I32"},
+		{"shape of bias", tiny, func(w *gguf.Writer) { addBiases(w, gguf.F32, 31) }, "blk.0.attn_q.bias has shape [31]"},
+		{"type of bias", tiny, func(w *gguf.Writer) { addBiases(w, gguf.I32, 32) }, "blk.0.attn_q.bias is of type I32"},
+		{"bias of one layer", tiny, func(w *gguf.Writer) { w.AddTensor("blk.0.attn_q.bias", gguf.F32, []int{32}, f32(32)) },
+			"blk.1.attn_q.bias is missing"},
 		{"frequencies", tiny, func(w *gguf.Writer) { w.AddTensor("rope_freqs.weight", gguf.F32, []int{4}, f32(4)) }, "rope_freqs.weight"},
 	} {
 		_, err := Load(context.Background(), file(t, c.edit, c.shape), gpu.CPU(), Options{})
@@ -93,6 +102,116 @@ func TestMissingKeysAndTensorsAreNamed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("without %s: %v", name, err)
 		}
+	}
+}
+
+// TestSpoiltFilesOfEveryArchitectureAreNamed takes each tensor of a layer away or lengthens it, and spoils each key.
+func TestSpoiltFilesOfEveryArchitectureAreNamed(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(testdata.Path(t, "models"), "tiny-*.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, path := range files {
+		f, err := gguf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		architecture, _ := f.String("general.architecture")
+		if seen[architecture] {
+			continue
+		}
+		seen[architecture] = true
+		spoilt := func(name string, edit func(w *gguf.Writer)) error {
+			w := testmodel.Copy(f, testmodel.Without(name))
+			if edit != nil {
+				edit(w)
+			}
+			g, err := gguf.FromBytes(testmodel.Bytes(w))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return Supported(g)
+		}
+		for _, x := range f.Tensors() {
+			first, later := strings.HasPrefix(x.Name, "blk.0."), strings.HasPrefix(x.Name, "blk.3.")
+			if strings.HasPrefix(x.Name, "blk.") && !first && !later {
+				continue
+			}
+			err := spoilt(x.Name, nil)
+			if tied := x.Name == "output.weight"; !tied && (err == nil || !strings.Contains(err.Error(), x.Name)) {
+				t.Errorf("%s without %s: %v", architecture, x.Name, err)
+			}
+			dims := slices.Clone(x.Dims)
+			dims[len(dims)-1]++
+			elements := 1
+			for _, d := range dims {
+				elements *= d
+			}
+			err = spoilt(x.Name, func(w *gguf.Writer) { w.AddTensor(x.Name, gguf.F32, dims, f32(elements)) })
+			// it counts the tokens
+			if x.Name != "token_embd.weight" && (err == nil || !strings.Contains(err.Error(), x.Name)) {
+				t.Errorf("%s with %s %v: %v", architecture, x.Name, dims, err)
+			}
+		}
+		for _, key := range f.Keys() {
+			if !strings.HasPrefix(key, architecture+".") || strings.HasSuffix(key, ".vocab_size") {
+				continue
+			}
+			for _, value := range []any{uint32(math.MaxUint32), "text", float32(math.NaN())} {
+				err := spoilt(key, func(w *gguf.Writer) { w.Set(key, value) })
+				if ignored := strings.Contains(key, "deepstack") || strings.HasSuffix(key, "_sections"); err == nil && !ignored {
+					t.Errorf("%s with %s = %v: no error", architecture, key, value)
+				}
+			}
+		}
+	}
+	if len(seen) < 20 {
+		t.Errorf("files of %d architectures", len(seen))
+	}
+}
+
+// TestKeysThatDecideAreNeeded takes away keys without which files would be computed as other models.
+func TestKeysThatDecideAreNeeded(t *testing.T) {
+	for name, keys := range map[string][]string{
+		"granite":           {"embedding_scale", "residual_scale", "attention.scale", "logit_scale"},
+		"granitemoe-shared": {"logit_scale"},
+		"gpt-oss":           {"attention.sliding_window"},
+	} {
+		f, err := gguf.Open(filepath.Join(testdata.Path(t, "models"), "tiny-"+name+".gguf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		architecture, _ := f.String("general.architecture")
+		for _, key := range keys {
+			g, err := gguf.FromBytes(testmodel.Bytes(testmodel.Copy(f, testmodel.Without(architecture+"."+key))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := Supported(g); err == nil || !strings.Contains(err.Error(), key) {
+				t.Errorf("%s without %s: %v", name, key, err)
+			}
+		}
+	}
+}
+
+// TestFirstFilesOfGemma2HaveItsBounds: converters of the first weeks wrote neither the window nor the bounds.
+func TestFirstFilesOfGemma2HaveItsBounds(t *testing.T) {
+	f, err := gguf.Open(filepath.Join(testdata.Path(t, "models"), "tiny-gemma2.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	first, err := gguf.FromBytes(testmodel.Bytes(testmodel.Copy(f, testmodel.Without("gemma2.attention.sliding_window",
+		"gemma2.attn_logit_softcapping", "gemma2.final_logit_softcapping"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ReadConfig(first)
+	if err != nil || c.Window != 4096 || c.window(0) != 4096 || c.window(1) != 0 || c.scoreCap != 50 || c.logitCap != 30 {
+		t.Errorf("%+v, %v", c, err)
 	}
 }
 

@@ -78,6 +78,8 @@ func readRoPE(r *reader, c *Config) (RoPE, error) {
 			r.prefix+"rope.scaling.type", gguf.Quote(p.Scaling))
 	case !(p.Factor > 0) || math.IsInf(p.Factor, 0):
 		return p, fmt.Errorf("key %q is %v, want more than 0", r.prefix+"rope.scaling.factor", p.Factor)
+	case !(p.AttentionFactor > 0) || math.IsInf(p.AttentionFactor, 0):
+		return p, fmt.Errorf("key %q is %v, want more than 0", r.prefix+"rope.scaling.attn_factor", p.AttentionFactor)
 	case p.Scaling == "yarn" && (p.OriginalContext < 1 || !(p.BetaFast > 0) || !(p.BetaSlow > 0) || !(p.Magnitude >= 0)):
 		return p, fmt.Errorf("keys %q are out of range", r.prefix+"rope.scaling.*")
 	}

@@ -159,10 +159,21 @@ func (s spec) dims() []int {
 func (c *Config) bind(f *gguf.File) (*weights, error) {
 	w := &weights{layers: make([]layer, c.Layers)}
 	var failed error
+	has := map[string]string{} // by the name within a layer, an optional tensor that is there
+	type absence struct{ within, name string }
+	var absences []absence // of optional tensors
 	bind := func(prefix string, specs []spec) {
 		for _, s := range specs {
+			within := s.name
 			s.name = prefix + s.name
-			if s.need == required || s.need == optional && f.HasTensor(s.name) {
+			if s.need == optional {
+				if f.HasTensor(s.name) {
+					has[within] = s.name
+				} else {
+					absences = append(absences, absence{within, s.name})
+				}
+			}
+			if s.need == required || has[within] == s.name {
 				*s.field = &weight{spec: s, whole: s}
 				if t, err := f.Tensor(s.name); err == nil {
 					(*s.field).twoBits = s.rounded && twoBitTypes(t.Type)
@@ -177,6 +188,11 @@ func (c *Config) bind(f *gguf.File) (*weights, error) {
 	bind("", c.arch.outer(c, w))
 	for i := range w.layers {
 		bind(fmt.Sprintf("blk.%d.", i), c.arch.layer(c, i, &w.layers[i]))
+	}
+	for _, a := range absences {
+		if other := has[a.within]; other != "" && failed == nil {
+			failed = fmt.Errorf("tensor %s is missing, while the file has %s", a.name, other)
+		}
 	}
 	if w.output == nil {
 		w.output = w.embedding
