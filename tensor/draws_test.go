@@ -3,6 +3,7 @@ package tensor_test
 import (
 	"errors"
 	"os"
+	"regexp"
 	"runtime"
 	"strconv"
 	"sync"
@@ -16,7 +17,8 @@ import (
 )
 
 // TestRandomDrawsOfEveryOperation runs operations at shapes that nobody chose: 0, 1, odd and unequal sizes, every type. A wrong value or
-// an error that the contract does not name fails. VIBRANT_DRAWS says how many draws a backend gets, 500 where it is not set.
+// an error that the contract does not name fails. VIBRANT_DRAWS says how many draws a backend gets, 500 where it is not set;
+// VIBRANT_DRAWS_OF, a regular expression, which operations are drawn of them.
 func TestRandomDrawsOfEveryOperation(t *testing.T) {
 	strictly(t)
 	draws := 500
@@ -25,6 +27,10 @@ func TestRandomDrawsOfEveryOperation(t *testing.T) {
 		if draws, err = strconv.Atoi(text); err != nil {
 			t.Fatal(err)
 		}
+	}
+	chosen, err := regexp.Compile(os.Getenv("VIBRANT_DRAWS_OF"))
+	if err != nil {
+		t.Fatal(err)
 	}
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
 		t.Parallel()
@@ -35,6 +41,9 @@ func TestRandomDrawsOfEveryOperation(t *testing.T) {
 		var computed, refused atomic.Int64
 		draw := func(d *gpu.Device, n int) {
 			op := table[n%len(table)]
+			if !chosen.MatchString(op.Name) {
+				return
+			}
 			c := op.Draw(uint64(n)) // each draw can be repeated by its number
 			if c == nil {
 				return
@@ -73,8 +82,54 @@ func TestRandomDrawsOfEveryOperation(t *testing.T) {
 		}
 		group.Wait()
 		t.Logf("%d draws: %d computed, %d refused by name", draws, computed.Load(), refused.Load())
-		if int(computed.Load()) < draws/2 {
+		if chosen.String() == "" && int(computed.Load()) < draws/2 {
 			t.Errorf("only %d of %d draws computed anything", computed.Load(), draws)
+		}
+	})
+}
+
+// TestTheSameOperationHasTheSameBits repeats every case of the operation table, 5 times or as often as VIBRANT_REPEATS says, and
+// compares bits. On a GPU caches are cold at every second time, and several processes at once make waits longer: a read that a
+// later write may overtake shows there if anywhere.
+func TestTheSameOperationHasTheSameBits(t *testing.T) {
+	strictly(t)
+	times := 5
+	if text := os.Getenv("VIBRANT_REPEATS"); text != "" {
+		var err error
+		if times, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		if raceDetector || b.Name() != "c" && b.Name() != "cuda" {
+			t.Skip("TestOps is enough for what computes in one order")
+		}
+		between, n := func() {}, 0
+		if b.Name() == "cuda" {
+			from, err := tensor.New(d.Stream(), tensor.F32, 32<<20) // more than the L2 holds
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer from.Free()
+			to := tensor.Copy(from)
+			defer to.Free()
+			between = func() {
+				if n++; n%2 == 0 {
+					tensor.CopyInto(to, from)
+				}
+			}
+		}
+		for _, op := range optable.Table() {
+			t.Run(op.Name, func(t *testing.T) {
+				for i, c := range op.Cases {
+					if c.Large || b.Name() == "c" && long(op, c) {
+						continue
+					}
+					if err := op.Repeat(d, c, uint64(i), times, between); err != nil && !errors.Is(err, gpu.ErrUnsupported) {
+						t.Errorf("%s: %v", c.Name(), err)
+					}
+				}
+			})
 		}
 	})
 }

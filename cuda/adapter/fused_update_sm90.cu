@@ -76,6 +76,8 @@ VB_DEVICE void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: 
 VB_DEVICE void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 // Waits until they are stored.
 VB_DEVICE void stores_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// Holds bulk copies that follow the next barrier until this thread's loads from any block's shared memory are done.
+VB_DEVICE void loads_of_cluster_fence() { asm volatile("fence.proxy.async.shared::cluster;" ::: "memory"); }
 VB_DEVICE void prefetch_l2(const void *line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line) : "memory"); }
 
 #endif
@@ -208,7 +210,7 @@ __global__ void __launch_bounds__(product_threads, 1)
                     }
                 }
                 if (!Stage::sums_apart) {
-                    sm90::shared_writes_fence(); // before the copies that follow
+                    loads_of_cluster_fence();
                     sm90::cluster_sync();
                 }
             }

@@ -79,83 +79,118 @@ func (v variant) String() string {
 // guard is how many bytes after each output must not change.
 const guard = 256
 
-func (op *Op) check(d *gpu.Device, c Case, in []*Array, want []Want, v variant) (worst float64, err error) {
-	var made []*tensor.Tensor
+// operands are a case's tensors on a device. A whole has the bytes after a tensor that must not change too.
+type operands struct {
+	ins, inWholes, outs, outWholes, made []*tensor.Tensor
+}
+
+func (o *operands) free() {
+	for _, t := range o.made {
+		t.Free()
+	}
+}
+
+// place puts an array on the device, with bytes after it that must not change; quantized ones, which cannot be cut
+// anywhere, without, and where they are only read in place.
+func (o *operands) place(d *gpu.Device, t tensor.DType, shape []int, raw []byte, written bool) (whole, x *tensor.Tensor, err error) {
+	if t.Quantized() && written {
+		if x, err = tensor.New(d.Stream(), t, shape...); err == nil {
+			o.made = append(o.made, x)
+			err = x.WriteBytes(raw)
+		}
+		return x, x, err
+	}
+	if t.Quantized() {
+		x, err = tensor.FromMemory(d, t, raw, nil, shape...)
+		if err == nil {
+			o.made = append(o.made, x)
+		}
+		return x, x, err
+	}
+	n := product(shape)
+	whole, err = tensor.New(d.Stream(), t, n+guard/t.BlockBytes())
+	if err != nil {
+		return nil, nil, err
+	}
+	o.made = append(o.made, whole)
+	return whole, whole.Slice(0, n).Reshape(shape...), whole.WriteBytes(guarded(raw))
+}
+
+// guarded returns what a whole holds before an operation.
+func guarded(raw []byte) []byte {
+	return append(bytes.Clone(raw), bytes.Repeat([]byte{0xff}, guard)...)
+}
+
+// operands makes a case's tensors. Outputs hold bytes of 0xff.
+func (op *Op) operands(d *gpu.Device, c Case, in []*Array, v variant) (o *operands, err error) {
+	o = &operands{ins: make([]*tensor.Tensor, len(in)), inWholes: make([]*tensor.Tensor, len(in))}
 	defer func() {
-		for _, t := range made {
-			t.Free()
+		if err != nil {
+			o.free()
 		}
 	}()
-	// place puts an array on the device, with bytes after it that must not change; quantized ones, which cannot be cut
-	// anywhere, without, and where they are only read in place.
-	place := func(t tensor.DType, shape []int, raw []byte, written bool) (whole, x *tensor.Tensor, err error) {
-		if t.Quantized() && written {
-			if x, err = tensor.New(d.Stream(), t, shape...); err == nil {
-				made = append(made, x)
-				err = x.WriteBytes(raw)
-			}
-			return x, x, err
-		}
-		if t.Quantized() {
-			x, err = tensor.FromMemory(d, t, raw, nil, shape...)
-			if err == nil {
-				made = append(made, x)
-			}
-			return x, x, err
-		}
-		n := product(shape)
-		whole, err = tensor.New(d.Stream(), t, n+guard/t.BlockBytes())
-		if err != nil {
-			return nil, nil, err
-		}
-		made = append(made, whole)
-		return whole, whole.Slice(0, n).Reshape(shape...), whole.WriteBytes(append(bytes.Clone(raw), bytes.Repeat([]byte{0xff}, guard)...))
-	}
-
-	ins := make([]*tensor.Tensor, len(in))
-	wholes := make([]*tensor.Tensor, len(in))
 	for i, a := range in {
 		if a == nil {
 			continue
 		}
-		if wholes[i], ins[i], err = place(a.Type, a.Shape, a.Raw, i < op.InOut); err != nil {
-			return 0, err
+		if o.inWholes[i], o.ins[i], err = o.place(d, a.Type, a.Shape, a.Raw, i < op.InOut); err != nil {
+			return nil, err
 		}
 	}
 	if v.packed {
 		for _, i := range op.Packs {
-			if err := ins[i].Pack(); err != nil {
-				return 0, err
+			if err := o.ins[i].Pack(); err != nil {
+				return nil, err
 			}
 		}
 	}
-	var outs, outWholes []*tensor.Tensor
 	for i, s := range op.Outputs(c) {
 		if i < op.InOut || i == 0 && v.inPlace {
-			outs, outWholes = append(outs, ins[i]), append(outWholes, wholes[i])
+			o.outs, o.outWholes = append(o.outs, o.ins[i]), append(o.outWholes, o.inWholes[i])
 			continue
 		}
-		whole, x, err := place(s.Type, s.Shape, bytes.Repeat([]byte{0xff}, int(s.Type.Bytes(s.Elements()))), true)
+		whole, x, err := o.place(d, s.Type, s.Shape, bytes.Repeat([]byte{0xff}, int(s.Type.Bytes(s.Elements()))), true)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		outs, outWholes = append(outs, x), append(outWholes, whole)
+		o.outs, o.outWholes = append(o.outs, x), append(o.outWholes, whole)
 	}
+	return o, nil
+}
 
-	if err := tensor.Try(func() { op.Run(outs, ins, c) }); err != nil {
-		return 0, err
+// run runs a case on its tensors and returns the bytes of the outputs' wholes.
+func (op *Op) run(d *gpu.Device, c Case, o *operands) (raw [][]byte, err error) {
+	if err := tensor.Try(func() { op.Run(o.outs, o.ins, c) }); err != nil {
+		return nil, err
 	}
 	if err := d.Stream().Synchronize(); err != nil { // a device may refuse arguments when it comes to them
+		return nil, err
+	}
+	for _, whole := range o.outWholes {
+		bytes := make([]byte, whole.Bytes())
+		if err := whole.ReadBytes(bytes); err != nil {
+			return nil, err
+		}
+		raw = append(raw, bytes)
+	}
+	return raw, nil
+}
+
+func (op *Op) check(d *gpu.Device, c Case, in []*Array, want []Want, v variant) (worst float64, err error) {
+	o, err := op.operands(d, c, in, v)
+	if err != nil {
+		return 0, err
+	}
+	defer o.free()
+	all, err := op.run(d, c, o)
+	if err != nil {
 		return 0, err
 	}
 	tol := op.Tolerance(c)
 	for i, w := range want {
-		raw := make([]byte, outWholes[i].Bytes())
-		if err := outWholes[i].ReadBytes(raw); err != nil {
-			return 0, err
-		}
+		raw := all[i]
 		data := raw
-		if !outs[i].DType().Quantized() {
+		if !o.outs[i].DType().Quantized() {
 			data = raw[:len(raw)-guard]
 		}
 		for j, b := range raw[len(data):] {
@@ -163,13 +198,71 @@ func (op *Op) check(d *gpu.Device, c Case, in []*Array, want []Want, v variant) 
 				return 0, fmt.Errorf("output %d: byte %d after its end was overwritten", i, j)
 			}
 		}
-		e, err := compare(decode(data, outs[i].DType(), len(w.Values)), w, tol)
+		e, err := compare(decode(data, o.outs[i].DType(), len(w.Values)), w, tol)
 		if err != nil {
 			return 0, fmt.Errorf("output %d: %w", i, err)
 		}
 		worst = math.Max(worst, e)
 	}
 	return worst, nil
+}
+
+// Repeat runs one case so many times, and again with packed weights where the operation has these. It is an error when a run's
+// outputs have other bytes than the first run's. It calls between before each run but the first.
+func (op *Op) Repeat(d *gpu.Device, c Case, seed uint64, times int, between func()) error {
+	in := op.Inputs(NewGenerator(seed), c)
+	variants := []variant{{}}
+	if len(op.Packs) > 0 && c.Type.Quantized() {
+		variants = append(variants, variant{packed: true})
+	}
+	for _, v := range variants {
+		if err := op.repeat(d, c, in, v, times, between); err != nil {
+			return fmt.Errorf("%v%w", v, err)
+		}
+	}
+	return nil
+}
+
+func (op *Op) repeat(d *gpu.Device, c Case, in []*Array, v variant, times int, between func()) error {
+	o, err := op.operands(d, c, in, v)
+	if err != nil {
+		return err
+	}
+	defer o.free()
+	var first [][]byte
+	for n := range times {
+		if n > 0 {
+			between()
+			for i, a := range in { // an operation may write to its operands
+				var err error
+				switch {
+				case a == nil:
+				case !a.Type.Quantized():
+					err = o.inWholes[i].WriteBytes(guarded(a.Raw))
+				case i < op.InOut:
+					err = o.inWholes[i].WriteBytes(a.Raw)
+				}
+				if err != nil {
+					return err
+				}
+			}
+		}
+		got, err := op.run(d, c, o)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			first = got
+		}
+		for i := range got {
+			for at, b := range got[i] {
+				if b != first[i][at] {
+					return fmt.Errorf("run %d: byte %d of output %d is %#x, %#x in the first", n, at, i, b, first[i][at])
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // compare returns the greatest error, relative to the scale, or an error if any element is outside the tolerance.
