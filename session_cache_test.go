@@ -152,7 +152,7 @@ func longCache(t *testing.T, m *Model) []byte {
 // FuzzReadCache reads caches whose checksum is right, whatever is in them: anybody can make one. It wants a refusal, after which nothing
 // is held, or a session that goes on: what it says may be nonsense, and an error where its logits are no numbers.
 func FuzzReadCache(f *testing.F) {
-	m, err := OpenBytes(context.Background(), testmodel.Reciter("▁one", "▁two"), WithDevice("cpu"), WithContext(64), WithKVType(KVF16))
+	m, err := OpenBytes(context.Background(), testmodel.Reciter("▁one", "▁two"), WithDevice("cpu"), WithContext(64), WithKVType(KVF16), WithThreads(1))
 	if err != nil {
 		f.Fatal(err)
 	}

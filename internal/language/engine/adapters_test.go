@@ -109,6 +109,23 @@ func (l *lora) write(t testing.TB, architecture string, edit func(w *gguf.Writer
 // merged returns a model of random F32 weights with adapters merged into them.
 func merged(t testing.TB, d *gpu.Device, s testmodel.Shape, scales []float32, adapters ...*lora) *model.Model {
 	t.Helper()
+	m, err := loaded(d, mergedFile(s, scales, adapters...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return m
+}
+
+func loaded(d *gpu.Device, file []byte) (*model.Model, error) {
+	f, err := gguf.FromBytes(file)
+	if err != nil {
+		return nil, err
+	}
+	return model.Load(context.Background(), f, d, model.Options{})
+}
+
+func mergedFile(s testmodel.Shape, scales []float32, adapters ...*lora) []byte {
 	values := map[string][]float32{}
 	r := rand.New(rand.NewPCG(3, 4))
 	w := testmodel.Writer(s, func(name string, row, col int) float32 {
@@ -126,16 +143,7 @@ func merged(t testing.TB, d *gpu.Device, s testmodel.Shape, scales []float32, ad
 		return x
 	})
 	w.Set("tokenizer.ggml.model", "no_vocab")
-	f, err := gguf.FromBytes(testmodel.Bytes(w))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Load(context.Background(), f, d, model.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.Close)
-	return m
+	return testmodel.Bytes(w)
 }
 
 func load(t testing.TB, m *model.Model, paths ...string) []*model.Adapter {
@@ -532,7 +540,7 @@ func TestAdaptersThatDoNotFitAreNamed(t *testing.T) {
 }
 
 // FuzzAdapters reads what may be a file, or the two of a folder of PEFT. It wants an error that says so, or an adapter of the memory
-// that was predicted, with which a session computes.
+// that was predicted, with which a session computes. An error leaves no memory behind.
 func FuzzAdapters(f *testing.F) {
 	l := newLoRA(1, testmodel.Tiny, 4, allMatrices...)
 	read := func(path string) []byte {
@@ -552,6 +560,13 @@ func FuzzAdapters(f *testing.F) {
 	f.Add(config, bytes.Replace(tensors, []byte(`"shape":[4,`), []byte(`"shape":[5,`), 1))
 	f.Add(config, append([]byte("\xff\xff\xff\xff\xff\xff\xff\x7f"), tensors[8:]...))
 	gone := filepath.Join(f.TempDir(), "adapter")
+	d, base := gpu.CPU(), mergedFile(testmodel.Tiny, nil)
+	var m *model.Model // until it has an adapter
+	f.Cleanup(func() {
+		if m != nil {
+			m.Close()
+		}
+	})
 	f.Fuzz(func(t *testing.T, config, tensors []byte) {
 		path := gone
 		var err error
@@ -565,7 +580,12 @@ func FuzzAdapters(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := merged(t, gpu.CPU(), testmodel.Tiny, nil)
+		if m == nil {
+			if m, err = loaded(d, base); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := d.Pool().Stats().InUse
 		predicted, err := m.AdapterBytes([]string{path})
 		var stack *model.AdapterStack
 		if err == nil {
@@ -575,12 +595,23 @@ func FuzzAdapters(f *testing.F) {
 			if !errors.Is(err, model.ErrAdapter) && !errors.Is(err, gguf.ErrInvalid) && !errors.Is(err, gguf.ErrNotGGUF) || len(err.Error()) > 2000 {
 				t.Fatal(err)
 			}
+			if after := d.Pool().Stats().InUse; after != before {
+				t.Fatalf("%d bytes in use before, %d after: %v", before, after, err)
+			}
 			return
 		}
+		defer func() {
+			m.Close()
+			m = nil
+		}()
 		if taken := m.AdapterMemory(); taken != predicted {
 			t.Fatalf("%d bytes, predicted %d", taken, predicted)
 		}
-		s := newSession(t, m, Options{Context: 4, KVType: tensor.F32})
+		s, err := New(m, Options{Context: 4, KVType: tensor.F32})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
 		if err := s.SetAdapters([]model.ActiveAdapter{{Adapter: stack.Adapters[0], Scale: 1}}); err != nil {
 			t.Fatal(err)
 		}

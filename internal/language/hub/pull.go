@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/vibrant-ml/vibrant/internal/mapped"
 )
@@ -143,33 +144,45 @@ func (p *puller) path(f remoteFile) string {
 	return filepath.Join(p.Dir, filepath.FromSlash(p.repo), filepath.FromSlash(f.Path))
 }
 
-// files lists the model files of the repository.
+// mostPages bounds how many pages a list has. The public hub's have 1,000 files each.
+const mostPages = 1000
+
+// files lists the model files of the repository. It gives up a list that takes ten times as long as a connection may be silent.
 func (p *puller) files(ctx context.Context) ([]remoteFile, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*p.idle, fmt.Errorf("the list of %s takes more than %v", p.repo, 10*p.idle))
+	defer cancel()
 	var all []remoteFile
-	for next := p.Endpoint + "/api/models/" + p.repo + "/tree/main?recursive=true"; next != ""; {
+	next := p.Endpoint + "/api/models/" + p.repo + "/tree/main?recursive=true"
+	for page := 0; next != ""; page++ {
+		if page == mostPages {
+			return nil, permanentError{fmt.Errorf("%s lists files on more than %d pages", p.repo, mostPages)}
+		}
 		r, err := p.get(ctx, next, nil)
 		if err != nil {
 			return nil, err
 		}
-		var page []remoteFile
+		var files []remoteFile
 		if r.StatusCode == http.StatusOK {
-			err = json.NewDecoder(io.LimitReader(r.Body, 16<<20)).Decode(&page)
+			err = json.NewDecoder(io.LimitReader(r.Body, 16<<20)).Decode(&files)
 		} else {
 			err = p.statusError(r)
 		}
 		r.Body.Close()
+		if cause := context.Cause(ctx); cause != nil {
+			return nil, permanentError{cause}
+		}
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, page...)
+		all = append(all, files...)
 		if len(all) > 100_000 {
-			return nil, fmt.Errorf("%s lists more than 100,000 files", p.repo)
+			return nil, permanentError{fmt.Errorf("%s lists more than 100,000 files", p.repo)}
 		}
 		next = ""
 		if link := nextPage.FindStringSubmatch(r.Header.Get("Link")); link != nil {
 			u, err := r.Request.URL.Parse(link[1])
 			if err != nil || u.Host != r.Request.URL.Host {
-				return nil, fmt.Errorf("%s names a next page at another host", p.Endpoint)
+				return nil, permanentError{fmt.Errorf("%s names a next page at another host", p.Endpoint)}
 			}
 			next = u.String()
 		}
@@ -177,7 +190,7 @@ func (p *puller) files(ctx context.Context) ([]remoteFile, error) {
 	return slices.DeleteFunc(all, func(f remoteFile) bool {
 		name := filepath.Base(f.Path)
 		return f.Type != "file" || !strings.EqualFold(filepath.Ext(name), ".gguf") || strings.HasPrefix(strings.ToLower(name), "mmproj") ||
-			!filepath.IsLocal(filepath.FromSlash(f.Path))
+			!filepath.IsLocal(filepath.FromSlash(f.Path)) || len(f.Path) > 1000 || strings.ContainsFunc(f.Path, func(r rune) bool { return !unicode.IsPrint(r) })
 	}), nil
 }
 

@@ -1,0 +1,128 @@
+package hub
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestForgedAnswersOfAHubEnd pulls from a hub that answers in every wrong way that was thought of. Each pull ends in an error of a
+// line, and nothing is written but below the model's folder.
+func TestForgedAnswersOfAHubEnd(t *testing.T) {
+	const list = "/api/models/owner/model/tree/main"
+	entry := func(path, size string) string {
+		name, _ := json.Marshal(path)
+		return fmt.Sprintf(`[{"type": "file", "path": %s, "size": %s, "lfs": {"oid": "%064d"}}]`, name, size, 1)
+	}
+	endless := func(w http.ResponseWriter, what string) {
+		for text := strings.Repeat(what, 1<<16/len(what)); ; {
+			if _, err := io.WriteString(w, text); err != nil {
+				return
+			}
+		}
+	}
+	type answer func(w http.ResponseWriter, r *http.Request)
+	text := func(s string) answer { return func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, s) } }
+	to := func(url string) answer {
+		return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, url, http.StatusFound) }
+	}
+	for _, c := range []struct {
+		name       string
+		list, file answer
+		want       string
+	}{
+		{"a list without an end", func(w http.ResponseWriter, _ *http.Request) { endless(w, "[") }, nil, ""},
+		{"a list of one string", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `["`); endless(w, "a") }, nil, ""},
+		{"no list", text(`{"error": "x"}`), nil, "json"},
+		{"nothing", text(""), nil, "EOF"},
+		{"pages that lead to themselves", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Link", `<`+r.URL.String()+`>; rel="next"`)
+			io.WriteString(w, "[]")
+		}, nil, "pages"},
+		{"a byte now and then", func(w http.ResponseWriter, r *http.Request) {
+			for {
+				if _, err := io.WriteString(w, " "); err != nil || r.Context().Err() != nil {
+					return
+				}
+				w.(http.Flusher).Flush()
+				time.Sleep(20 * time.Millisecond)
+			}
+		}, nil, "takes more than"},
+		{"a page elsewhere", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Link", `<http://example.com/>; rel="next"`)
+			io.WriteString(w, "[]")
+		}, nil, "another host"},
+		{"a circle", to(list), nil, "redirects"},
+		{"a file of this machine", to("file:///etc/passwd"), nil, "scheme"},
+		{"above the folder", text(entry("../../up.gguf", "4")), text("GGUF"), "no GGUF file"},
+		{"through the folder", text(entry("a/../../../up.gguf", "4")), text("GGUF"), "no GGUF file"},
+		{"from the root", text(entry("/tmp/up.gguf", "4")), text("GGUF"), "no GGUF file"},
+		{"escapes", text(entry("a\x1b]0;b\a.gguf", "4")), text("GGUF"), "no GGUF file"},
+		{"a zero byte", text(entry("a\x00.gguf", "4")), text("GGUF"), "no GGUF file"},
+		{"no name", text(entry(".gguf", "4")), text("GGUF"), "SHA-256"},
+		{"a long name", text(entry(strings.Repeat("a", 5000)+".gguf", "4")), text("GGUF"), "no GGUF file"},
+		{"less than no bytes", text(entry("m.gguf", "-4")), text("GGUF"), "SHA-256"},
+		{"too many bytes to count", text(entry("m.gguf", "9223372036854775808")), text("GGUF"), "json"},
+		{"as many bytes as can be counted", text(entry("m.gguf", "9223372036854775807")), text("GGUF"), "ended after 4 of"},
+		{"a length that is no length", text(entry("m.gguf", "4")), func(w http.ResponseWriter, _ *http.Request) {
+			c, _, _ := w.(http.Hijacker).Hijack()
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nGGUF")
+			c.Close()
+		}, "Content-Length"},
+		{"more than it says", text(entry("m.gguf", "4")), func(w http.ResponseWriter, _ *http.Request) { endless(w, "GGUF") }, "more than the 4 bytes"},
+		{"a great length", text(entry("m.gguf", "4")), func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "4611686018427387904")
+			io.WriteString(w, "GGUFGGUF")
+		}, "more than the 4 bytes"},
+		{"other bytes", text(entry("m.gguf", "4")), text("GGUF"), "SHA-256"},
+		{"headers without an end", text(entry("m.gguf", "4")), func(w http.ResponseWriter, _ *http.Request) {
+			c, _, _ := w.(http.Hijacker).Hijack()
+			defer c.Close()
+			for _, err := io.WriteString(c, "HTTP/1.1 200 OK\r\n"); err == nil; {
+				_, err = io.WriteString(c, "X: "+strings.Repeat("a", 1<<16)+"\r\n")
+			}
+		}, ""},
+		{"no protocol", text(entry("m.gguf", "4")), func(w http.ResponseWriter, _ *http.Request) {
+			c, _, _ := w.(http.Hijacker).Hijack()
+			io.WriteString(c, "\x00\xff\r\n\r\n")
+			c.Close()
+		}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == list {
+					c.list(w, r)
+				} else {
+					c.file(w, r)
+				}
+			}))
+			defer server.Close()
+			root := t.TempDir()
+			o := PullOptions{Endpoint: server.URL, Dir: filepath.Join(root, "models", "here"), pause: time.Millisecond}
+			if strings.Contains(c.want, "takes more") {
+				o.idle = 300 * time.Millisecond
+			}
+			start := time.Now()
+			_, err := Pull(t.Context(), "owner/model", o)
+			if err == nil || !strings.Contains(err.Error(), c.want) || len(err.Error()) > 400 || strings.ContainsAny(err.Error(), "\n\x1b\x00") {
+				t.Errorf("%v, want %q", err, c.want)
+			}
+			if took := time.Since(start); took > 20*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			filepath.WalkDir(root, func(path string, e os.DirEntry, _ error) error {
+				if !e.IsDir() && !strings.HasPrefix(path, filepath.Join(root, "models", "here", "owner", "model")) {
+					t.Errorf("it wrote %s", path)
+				}
+				return nil
+			})
+		})
+	}
+}
