@@ -101,7 +101,8 @@ static vb_status device_open(vb_device **device, int index, const vb_device_opti
     int threads = options && options->threads > 0 ? options->threads : usable_cores();
     vb_simd simd;
     bool tiles;
-    if (threads > MAX_THREADS || !choose_simd(&simd, &tiles)) return VB_INVALID_ARGUMENT;
+    if (threads > MAX_THREADS) return VB_INVALID_ARGUMENT;
+    if (!choose_simd(&simd, &tiles)) return VB_INVALID_ENVIRONMENT;
     vb_cpu_device *d = calloc(1, sizeof *d);
     if (!d) return VB_OUT_OF_MEMORY;
     d->base.backend = &vb_cpu_backend;

@@ -20,7 +20,7 @@ const char *vb_status_string(vb_status status) {
     case VB_INVALID_ENVIRONMENT:
         return "VIBRANT_CUDA_CAPABILITY is no compute capability from 53 up to this GPU's, or is below 90 where the "
                "kernels are compiled for Hopper (CUDA_ARCH=80 makes others), or VIBRANT_CUDA is neither ptx nor "
-               "library";
+               "library, or VIBRANT_SIMD is none of plain, avx2, avx512 and amx";
     }
     return "unknown status";
 }

@@ -3,6 +3,7 @@ package tensor_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -331,21 +332,19 @@ func (h *huge) turned(x, few *tensor.Tensor) {
 	}
 }
 
-// attention is over a cache of that many elements, of rows that repeat: their mean by weights is that of the rows that they repeat.
+// attention is over a cache of that many elements. Each of its heads holds the same keys and values.
 func (h *huge) attention(x, few *tensor.Tensor) {
 	h.t.Helper()
 	const dim = 128
-	repeats := h.rows / h.period
-	cache := func(x *tensor.Tensor, rows int) *tensor.Tensor {
-		return x.Slice(0, rows).Reshape(1, 1, rows*h.cols/dim, dim)
-	}
+	heads, capacity := h.rows/h.period, h.period*h.cols/dim
 	for _, queries := range []int{1, 70} {
-		q := h.random(tensor.F32, queries, 1, dim)
-		over := func(cache *tensor.Tensor) []float32 {
+		q := h.random(tensor.F32, queries, heads, dim)
+		over := func(x *tensor.Tensor, heads int) []float32 {
+			cache := x.Slice(0, heads*h.period).Reshape(1, heads, capacity, dim)
 			return tensor.Attention(q, cache, cache, tensor.AttentionOptions{}).Float32s()
 		}
-		want, got := over(cache(few, h.period)), over(cache(x, repeats*h.period))
-		h.close("Attention", got, func(i int) float64 { return float64(want[i]) }, largest(want))
+		want, got := over(few, 1), over(x, heads)
+		h.close(fmt.Sprintf("Attention of %d queries", queries), got, func(i int) float64 { return float64(want[i]) }, largest(want))
 		q.Free()
 	}
 }

@@ -122,8 +122,8 @@ func guarded(raw []byte) []byte {
 }
 
 // operands makes a case's tensors. Outputs hold bytes of 0xff.
-func (op *Op) operands(d *gpu.Device, c Case, in []*Array, v variant) (o *operands, err error) {
-	o = &operands{ins: make([]*tensor.Tensor, len(in)), inWholes: make([]*tensor.Tensor, len(in))}
+func (op *Op) operands(d *gpu.Device, c Case, in []*Array, v variant) (_ *operands, err error) {
+	o := &operands{ins: make([]*tensor.Tensor, len(in)), inWholes: make([]*tensor.Tensor, len(in))}
 	defer func() {
 		if err != nil {
 			o.free()
