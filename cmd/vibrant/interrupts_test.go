@@ -154,6 +154,26 @@ func TestAnOutputThatBreaksEndsTheChat(t *testing.T) {
 	}
 }
 
+// TestCtrlZGoesOnWhereNoShellWaits types Ctrl-Z into a chat that leads its session, as in a container: nothing can stop it, and nothing
+// would ever have it go on.
+func TestCtrlZGoesOnWhereNoShellWaits(t *testing.T) {
+	outliveInterrupts(t)
+	p := exec.Command(os.Args[0], asCommand)
+	p.Env = append(os.Environ(), commandEnv("chat", "-m", reciter(t), "--device", "cpu"), "TERM=xterm", "XDG_STATE_HOME="+t.TempDir())
+	master, err := pty.Start(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	h := &terminal{t: t, master: master, answers: true}
+	go h.look()
+	defer p.Wait()
+	defer p.Process.Kill()
+	h.expect(">>> ")
+	h.enter("h\x1ai\r")
+	h.expect("recite")
+}
+
 // TestInterruptBeforeThePromptEndsTheChat types Ctrl-C while a chat starts: at first it is a signal; while the terminal is asked for its
 // cursor, a key; and a signal again in between. A machine that stalls between the look at the screen and the key may have the key come
 // long after the prompt, where it is for the line alone: this is tried again.

@@ -85,6 +85,15 @@ func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, 
 		FuncIsTerminal: func() bool { return true },
 		FuncMakeRaw:    enterRaw,
 		FuncExitRaw:    exitRaw,
+		FuncFilterInputRune: func(key rune) (rune, bool) { // the editor itself would wait for SIGCONT, which may never come
+			if key != readline.CharCtrlZ {
+				return key, true
+			}
+			exitRaw()
+			suspend()
+			enterRaw()
+			return key, false
+		},
 		FuncGetSize: func() (width, height int) {
 			if width, height, err := term.GetSize(int(out.Fd())); err == nil && width > 0 {
 				return width, height
