@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/vibrant-ml/vibrant/internal/language/chat"
-	"github.com/vibrant-ml/vibrant/internal/language/engine"
 	"github.com/vibrant-ml/vibrant/internal/language/sample"
 	"github.com/vibrant-ml/vibrant/internal/language/tokenizer"
 )
@@ -16,7 +15,6 @@ type answer struct {
 	options Generation
 	vocab   *Tokenizer // nil: no text
 	sampler *sample.Sampler
-	chooser engine.Chooser
 	decoder *tokenizer.Decoder
 	stop    *stopText
 	kinds   *chat.Splitter
@@ -28,7 +26,6 @@ type answer struct {
 func newAnswer(m *Model, g Generation, prompt []int32) *answer {
 	g = g.withDefaults()
 	a := &answer{options: g, vocab: m.tokenizer, sampler: g.sampler(prompt), stop: newStopText(g.Stop)}
-	a.chooser = chooser(a.sampler)
 	if a.vocab != nil {
 		a.decoder = a.vocab.t.NewDecoder()
 		a.kinds = m.splitter(prompt)

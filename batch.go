@@ -117,7 +117,7 @@ func (b *Batch) Join(ctx context.Context, ids []int32, g Generation) (*Answer, e
 	}
 	a := &Answer{batch: b, state: newAnswer(b.model, g, ids)}
 	var err error
-	if a.sequence, err = b.engine.Join(ctx, ids, a.state.chooser, banned != nil, b.adapters...); err != nil {
+	if a.sequence, err = b.engine.Join(ctx, ids, a.state.sampler, banned != nil, b.adapters...); err != nil {
 		if errors.Is(err, engine.ErrBatchFull) {
 			return nil, wrapped{ErrBatchFull, err.Error()}
 		}

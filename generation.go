@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"strconv"
 
-	"github.com/vibrant-ml/vibrant/internal/language/engine"
 	"github.com/vibrant-ml/vibrant/internal/language/sample"
 )
 
@@ -104,12 +103,4 @@ func (g Generation) sampler(prompt []int32) *sample.Sampler {
 		RepeatPenalty: g.RepeatPenalty, PresencePenalty: g.PresencePenalty, FrequencyPenalty: g.FrequencyPenalty,
 		RepeatLastN: g.RepeatLastN, Seed: seed,
 	}, prompt)
-}
-
-// chooser returns what the engine asks: nil for the likeliest token, which the device chooses.
-func chooser(s *sample.Sampler) engine.Chooser {
-	if s.Greedy() {
-		return nil
-	}
-	return s
 }

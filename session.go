@@ -265,7 +265,7 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 			fail(ErrClosed)
 			return
 		}
-		id, err := s.engine.Next(a.chooser)
+		id, err := s.engine.Next(a.sampler)
 		if n == 0 {
 			phase.Done("first token chosen")
 		}
@@ -284,7 +284,7 @@ func (s *Session) generate(ctx context.Context, ids []int32, yield func(Token, e
 			return
 		}
 		if a.finish == FinishNone {
-			if err := s.engine.Step(id, a.chooser); err != nil {
+			if err := s.engine.Step(id, a.sampler); err != nil {
 				fail(err)
 				return
 			}

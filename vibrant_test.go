@@ -274,15 +274,20 @@ func TestLogitsThatAreNoNumbersAreAnErrorOfSampling(t *testing.T) {
 		return 0.1
 	})
 	w.Set("tokenizer.ggml.model", "no_vocab")
-	g := vibrant.DefaultGeneration()
-	g.Temperature, g.MaxTokens = 1, 4
-	s := newSession(t, openBytes(t, testmodel.Bytes(w)), vibrant.WithGeneration(g))
-	var last error
-	for _, err := range s.CompleteIDs(context.Background(), []int32{1, 2, 3}) {
-		last = err
-	}
-	if last == nil || !strings.Contains(last.Error(), "not a number") {
-		t.Errorf("error %v, want one that says so", last)
+	for _, temperature := range []float64{0, 1} { // the device chooses, or the host
+		g := vibrant.DefaultGeneration()
+		g.Temperature, g.MaxTokens = temperature, 4
+		s := newSession(t, openBytes(t, testmodel.Bytes(w)), vibrant.WithGeneration(g))
+		tokens := 0
+		var last error
+		for _, err := range s.CompleteIDs(context.Background(), []int32{1, 2, 3}) {
+			if last = err; err == nil {
+				tokens++
+			}
+		}
+		if tokens > 0 || last == nil || !strings.Contains(last.Error(), "not a number") {
+			t.Errorf("temperature %v: %d tokens, then %v, want an error that says so", temperature, tokens, last)
+		}
 	}
 }
 

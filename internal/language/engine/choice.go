@@ -5,14 +5,15 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/language/model"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// Chooser picks tokens by their logits. A nil Chooser takes the likeliest, which needs no visit to the host.
+// Chooser picks tokens by their logits. A nil Chooser takes the likeliest.
 type Chooser interface {
 	// Candidates returns how many of the likeliest tokens the choice depends on; 0 for all of them. 1 means the likeliest
-	// itself, and Choose is not asked.
+	// itself, which the device feeds before Choose has seen its logit.
 	Candidates() int
 	// Choose returns one of ids, whose logits are given in descending order; ids nil means 0, 1, 2, ... as the
 	// vocabulary has them. It may change both slices.
@@ -25,6 +26,33 @@ func (r *runner) candidates(c Chooser) int {
 		return 1
 	}
 	return min(c.Candidates(), r.model.Vocab)
+}
+
+// likeliest is the memory of greedy choices: the ids of so many rows and behind them their logits, which tell whether they are numbers.
+// One copy brings both to the host.
+type likeliest struct {
+	memory *tensor.Arena
+	ids    *tensor.Tensor // I32, twice as many as rows
+	logits *tensor.Tensor // F32, the same memory
+}
+
+func (l *likeliest) open(s *gpu.Stream, rows int) (err error) {
+	if l.memory, err = tensor.NewArena(s, tensor.I32.Bytes(2*rows)); err != nil {
+		return err
+	}
+	if l.ids, err = l.memory.New(tensor.I32, 2*rows); err != nil {
+		return err
+	}
+	l.memory.Reset()
+	l.logits, err = l.memory.New(tensor.F32, 2*rows)
+	return err
+}
+
+// choose enqueues the choice for [rows][Vocab].
+func (l *likeliest) choose(logits *tensor.Tensor, rows int) {
+	ids := l.ids.Slice(0, rows)
+	tensor.ArgmaxInto(ids, logits)
+	tensor.GatherInto(l.logits.Slice(rows, 2*rows).Reshape(rows, 1), logits, ids.Reshape(rows, 1), 1)
 }
 
 // rowSet is a set of rows of a step, of which there are at most MaxSequences.
@@ -90,7 +118,7 @@ func (r *runner) choose(logits *tensor.Tensor, key stepKey) {
 	switch key.candidates {
 	case 0:
 	case 1:
-		tensor.ArgmaxInto(r.stepIDs.Slice(0, key.rows), logits)
+		r.likeliest.choose(logits, key.rows)
 	default:
 		tensor.TopKInto(r.topValues.Slice(0, key.rows), r.topIDs.Slice(0, key.rows), logits)
 	}
@@ -126,9 +154,9 @@ func (r *runner) fetch(key stepKey) error {
 	case 0:
 		return nil
 	case 1:
-		return r.results.Start(r.stepIDs.Slice(0, key.rows))
+		return r.results.Start(r.likeliest.ids.Slice(0, 2*key.rows))
 	}
-	return r.results.Start(r.topValues.Slice(0, key.rows), r.topIDs.Slice(0, key.rows))
+	return r.results.Start(r.topIDs.Slice(0, key.rows), r.topValues.Slice(0, key.rows))
 }
 
 // choices waits for what fetch has started, or for all logits, and returns the token that each row's chooser takes.
@@ -150,13 +178,9 @@ func (r *runner) choices(key stepKey, chooser func(row int) Chooser) ([]int32, e
 		return nil, err
 	}
 	for i := range next {
-		if k == 1 {
-			next[i] = int32(words[i])
-			continue
-		}
 		c := chooser(i)
 		own := r.candidates(c)
-		values, ids := unpack(words[i*k:i*k+own], words[(n+i)*k:(n+i)*k+own])
+		values, ids := unpack(words[(n+i)*k:(n+i)*k+own], words[i*k:i*k+own])
 		next[i] = pick(c, values, ids)
 	}
 	return next, r.model.Intact()
@@ -173,7 +197,7 @@ func unpack(valueBits, idBits []uint32) (values []float32, ids []int32) {
 
 // pick chooses from logits on the host, also where the choice is the likeliest.
 func pick(c Chooser, logits []float32, ids []int32) int32 {
-	if c != nil && c.Candidates() != 1 {
+	if c != nil {
 		return c.Choose(logits, ids)
 	}
 	best := 0

@@ -14,7 +14,7 @@ import (
 const noChoice = -1
 
 // Next chooses a token by the logits after the newest Prefill or Step, and waits for them; asked again it returns the same.
-// At most four bytes a token come from a GPU where the choice is greedy, a few hundred where the likeliest suffice.
+// At most eight bytes a token come from a GPU where the choice is greedy, a few hundred where the likeliest suffice.
 //
 // A greedy choice is in the GPU's memory before the host has it, so the step that feeds it is enqueued before Next waits:
 // the Step that follows finds it done or under way. Where another token is fed, or none, that step was for nothing: what

@@ -67,6 +67,7 @@ type runner struct {
 	results *tensor.Readback
 	// One element a row of a step: the newest token, and where it goes.
 	stepIDs, stepPositions *tensor.Tensor
+	likeliest              likeliest      // of which stepIDs are the first half
 	topValues, topIDs      *tensor.Tensor // [rows][k] for the choice that the steps were captured for
 	ban                    ban
 	adapters               adapters
@@ -105,7 +106,11 @@ func (r *runner) open(m *model.Model, sequences, rows, logitRows int, o Options)
 	if r.work, err = m.NewWorkspace(r.streams, max(r.rows, rows), logitRows); err != nil {
 		return err
 	}
-	return r.ints(map[**tensor.Tensor]int{&r.ids: r.chunk, &r.positions: r.chunk, &r.sequence: 1, &r.stepIDs: rows, &r.stepPositions: rows})
+	if err := r.likeliest.open(r.stream, rows); err != nil {
+		return err
+	}
+	r.stepIDs = r.likeliest.ids.Slice(0, rows)
+	return r.ints(map[**tensor.Tensor]int{&r.ids: r.chunk, &r.positions: r.chunk, &r.sequence: 1, &r.stepPositions: rows})
 }
 
 // cacheOptions says what a cache is for. Sequences of a batch never go back, so that they need no checkpoints.
@@ -134,7 +139,8 @@ func (r *runner) close() error {
 	r.results.Close()
 	r.cache.Free()
 	r.work.Free()
-	for _, t := range []*tensor.Tensor{r.ids, r.positions, r.sequence, r.stepIDs, r.stepPositions, r.topValues, r.topIDs, r.ban.mask} {
+	r.likeliest.memory.Free()
+	for _, t := range []*tensor.Tensor{r.ids, r.positions, r.sequence, r.stepPositions, r.topValues, r.topIDs, r.ban.mask} {
 		t.Free()
 	}
 	if r.streams == nil {

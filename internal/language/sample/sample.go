@@ -192,9 +192,6 @@ func (s *Sampler) Sample(logits []float32) (int32, error) {
 	return s.draw(), nil
 }
 
-// Greedy reports whether the choice is the likeliest token, always.
-func (s *Sampler) Greedy() bool { return s.opts.Temperature == 0 && !s.penalizes() }
-
 // Candidates returns how many of the highest logits SampleTop needs to pick what Sample would pick from all of them; 0
 // where only all logits will do: without a top-k, with a large one, or with penalties that may raise logits. It stays the
 // same from token to token, as a captured graph must.

@@ -277,26 +277,24 @@ func TestCandidatesOfADeviceGiveTheSameTokens(t *testing.T) {
 
 func TestWhatTheChoiceDependsOn(t *testing.T) {
 	for _, c := range []struct {
-		o      Options
-		greedy bool
-		want   int
+		o    Options
+		want int
 	}{
-		{Options{TopP: 1, RepeatPenalty: 1, TopK: 40}, true, 1},
-		{Options{TopP: 1, RepeatPenalty: 1.1, RepeatLastN: 64}, false, 65},
-		{Options{TopP: 1, RepeatPenalty: 1.1}, true, 1}, // looks back on nothing
-		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1, TopK: 40, RepeatLastN: 64}, false, 40},
-		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1, TopK: 128}, false, 128},
-		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1, TopK: 129}, false, 0},
-		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1}, false, 0},
-		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1, TopK: 40, PresencePenalty: 1, RepeatLastN: 64}, false, 104},
-		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1, TopK: 40, PresencePenalty: -1, RepeatLastN: 64}, false, 0}, // may raise any
-		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 0.9, TopK: 40, RepeatLastN: 64}, false, 0},
-		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1.1, TopK: 40, RepeatLastN: -1}, false, 0}, // may lower any number
-		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1.1, TopK: 40, RepeatLastN: 256}, false, 0},
+		{Options{TopP: 1, RepeatPenalty: 1, TopK: 40}, 1},
+		{Options{TopP: 1, RepeatPenalty: 1.1, RepeatLastN: 64}, 65},
+		{Options{TopP: 1, RepeatPenalty: 1.1}, 1}, // looks back on nothing
+		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1, TopK: 40, RepeatLastN: 64}, 40},
+		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1, TopK: 128}, 128},
+		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1, TopK: 129}, 0},
+		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1}, 0},
+		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1, TopK: 40, PresencePenalty: 1, RepeatLastN: 64}, 104},
+		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1, TopK: 40, PresencePenalty: -1, RepeatLastN: 64}, 0}, // may raise any
+		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 0.9, TopK: 40, RepeatLastN: 64}, 0},
+		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1.1, TopK: 40, RepeatLastN: -1}, 0}, // may lower any number
+		{Options{Temperature: 1, TopP: 1, RepeatPenalty: 1.1, TopK: 40, RepeatLastN: 256}, 0},
 	} {
-		s := New(c.o, nil)
-		if s.Greedy() != c.greedy || s.Candidates() != c.want {
-			t.Errorf("%+v: greedy %v, %d candidates, want %v, %d", c.o, s.Greedy(), s.Candidates(), c.greedy, c.want)
+		if n := New(c.o, nil).Candidates(); n != c.want {
+			t.Errorf("%+v: %d candidates, want %d", c.o, n, c.want)
 		}
 	}
 }
