@@ -198,7 +198,10 @@ func (m *modelFlags) placing() ([]vibrant.Option, error) {
 	if err != nil {
 		return nil, err
 	}
+	streamed, notANumber := strconv.Atoi(m.stream)
 	switch {
+	case !slices.Contains([]string{"", "off", "auto"}, m.stream) && (notANumber != nil || streamed < 1):
+		return nil, usagef("--stream-prompts is %q, want off, auto or a number of tokens", m.stream)
 	case !slices.Contains([]string{"", "tensor", "row", "layer", "none"}, m.split): // two words of llama.cpp, whose rows are our tensors
 		return nil, usagef("--split is %q, want tensor or layer", m.split)
 	case m.split == "none" && strings.Contains(m.device, ","):
@@ -216,18 +219,16 @@ func (m *modelFlags) placing() ([]vibrant.Option, error) {
 	if experts > 0 {
 		options = append(options, vibrant.WithCPUExperts(experts))
 	}
-	switch n, err := strconv.Atoi(m.stream); {
+	switch {
 	case m.stream == "" || m.stream == "off":
 	case m.stream == "auto":
 		if flag != "" || m.gpuLayers != "" {
 			options = append(options, vibrant.WithStreamedPrompts(vibrant.StreamWherePossible))
 		}
-	case err != nil || n < 1:
-		return nil, usagef("--stream-prompts is %q, want off, auto or a number of tokens", m.stream)
 	case flag == "" && m.gpuLayers == "":
 		return nil, usagef("--stream-prompts %s, and no part of the model in RAM (--gpu-layers, --cpu-moe)", m.stream)
 	default:
-		options = append(options, vibrant.WithStreamedPrompts(n))
+		options = append(options, vibrant.WithStreamedPrompts(streamed))
 	}
 	if m.gpuLayers != "" {
 		flag = "--gpu-layers " + m.gpuLayers

@@ -71,6 +71,7 @@ func TestWordsOfLlamaCPP(t *testing.T) {
 		{"ask -m M -ngl 0 --cpu-moe hi", "--cpu-moe and --gpu-layers 0: choose one"},
 		{"ask -m M --cpu-moe -ncmoe 3 hi", "--cpu-moe and --n-cpu-moe 3: choose one"},
 		{"ask -m M --stream-prompts 32 hi", "no part of the model in RAM"},
+		{"ask -m M -ngl 0 --stream-prompts some hi", "want off, auto or a number of tokens"},
 		{"ask -m M -ngl 3 --stream-prompts some hi", "want off, auto or a number of tokens"},
 		{"ask -m M -ncmoe many hi", "want a number of layers"},
 		{"ask -m M -ot attn=CPU hi", "it moves blk.0.attn_q.weight"},
