@@ -113,7 +113,7 @@ func deviceKind(name string) (string, error) {
 	case kind == "unknown":
 		return "", fmt.Errorf("%w %q: want auto, cpu, cuda, cuda:N, gpu, metal, or several GPUs as cuda:0,cuda:1", ErrUnknownDevice, name)
 	case numbered:
-		return kind + ":" + index, nil
+		return kind + ":" + strconv.Itoa(n), nil
 	}
 	return kind, nil
 }
