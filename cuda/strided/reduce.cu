@@ -25,7 +25,7 @@ struct ReducePlan {
     int kept_rank, reduced_rank, results_log;
     int64_t results, places;
     bool columns;
-    unsigned not_zero; // VB_REDUCTION_ANY, ALL: the bits of an element that are not zero where it is not; not those of -0
+    unsigned not_zero; // VB_REDUCTION_ANY, ALL: bits of which an element but 0 and -0 has some
     float parameter, divisor;
     State *states; // [part][result] where there are several parts
 };

@@ -81,9 +81,9 @@ VB_DEVICE unsigned column_of(const int4 &x, int right, unsigned mask) {
         (turned(x.w, right - 6) & all << 6);
 }
 
-// Columns of floats, which have two bytes. From their lowest place on these hold bits 7 to 0, and bits 12, 13, 12, 11 to
-// 7, so that bit i - 1 lies behind bit i. Column c of the first byte counts 2^(7 - c). Those of the second one count
-// -2^14 (bit 13 with b1), -2^13 (bit 13 with b0), 2^12, ... 2^8, and 2^13 (bit 12 with b1).
+// Columns of floats, which have two bytes. From their lowest place on these hold bits 7 to 0, and bits 12, 13, 12, 11
+// to 7, so that bit i - 1 lies behind bit i. Column c of the first byte counts 2^(7 - c). Columns of the second byte
+// count -2^14 (bit 13 with b1), -2^13 (bit 13 with b0), 2^12, ... 2^8, and 2^13 (bit 12 with b1).
 struct ShortColumn {
     int right;
     unsigned mask; // 1: with b0, 2: with b1
