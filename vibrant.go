@@ -376,7 +376,15 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 	if c.progress != nil {
 		load.Progress = func(p model.Progress) { c.progress(Progress(p)) }
 	}
+	onGPUs, summed := !slices.ContainsFunc(m.devices, onHost), make(chan struct{})
+	go func() { // while weights are copied
+		defer close(summed)
+		if onGPUs {
+			m.fingerprint, m.fingerprintErr = fingerprint(f)
+		}
+	}()
 	m.model, err = model.LoadSplit(ctx, f, m.devices, load)
+	<-summed
 	if err != nil {
 		return nil, err
 	}
@@ -396,10 +404,8 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 	}
 	m.loadTime = time.Since(start)
 	phase.Done("model loaded")
-	if !slices.ContainsFunc(m.devices, onHost) {
-		m.fingerprint, m.fingerprintErr = fingerprint(f)
-		f.Close() // the weights are on the GPU; what is kept of the file was copied
-		phase.Done("model file summed up")
+	if onGPUs {
+		f.Close() // the weights are there; what is kept of the file was copied
 	}
 	return m, nil
 }

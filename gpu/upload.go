@@ -18,20 +18,21 @@ type Upload struct {
 	Bytes int64
 	// Read fills dst with the data from an offset on. It is called from several goroutines at once.
 	Read func(dst []byte, offset int64) error
-	// Then is called in order, on the caller's goroutine, when all copies up to the last of this upload are enqueued: what it
-	// enqueues on the stream finds the data. It may be nil.
+	// Then is called in order, one at a time, when all copies up to the last of this upload are enqueued: what it enqueues on
+	// the stream finds the data. It may run on any goroutine, and may be nil.
 	Then func() error
+	// Passed is called in order on the caller's goroutine after Then. It may be nil.
+	Passed func()
 }
 
-// A chunk is large enough for a copy over PCIe to reach its full speed, and there are enough of them for several readers,
-// those that wait to be copied, and those that are being copied: reading from the page cache takes several threads to
-// keep up with the bus. Memory takes time to lock: small uploads have small chunks.
+// A chunk is large enough for a copy over PCIe to reach its full speed, and there are enough of them for several readers
+// and for those that are being copied: reading from the page cache takes several threads to keep up with the bus. Memory
+// takes time to lock: small uploads have small chunks.
 const (
 	uploadChunk   = 4 << 20
 	uploadLeast   = 256 << 10
 	uploadParts   = 512 // chunks of all, while these are no larger or smaller than they may be
 	uploadSlots   = 16
-	uploadCopying = 4 // slots that the readers leave to copies under way
 	uploadReaders = 8
 )
 
@@ -41,8 +42,26 @@ type chunk struct {
 	offset int64
 	bytes  int64
 	last   bool
-	slot   int
-	memory []byte
+}
+
+// uploader brings chunks to the device. Whichever reader finds that the next chunk in order is read enqueues its copy: none
+// waits for another to be scheduled.
+type uploader struct {
+	stream  *Stream
+	ctx     context.Context
+	uploads []Upload
+	chunks  []chunk
+	memory  [][]byte // of each slot: chunk i passes through slot i % len(memory)
+	copied  []*Event // out of it
+	passed  chan int // uploads
+
+	mu        sync.Mutex
+	turn      sync.Cond // enqueued grew, or err is set
+	next      int       // chunk to read
+	enqueued  int       // chunks before it are
+	read      []bool    // by slot: to be enqueued
+	enqueuing bool      // a reader does
+	err       error
 }
 
 // Upload brings data to buffers of the stream, in stream order: several goroutines read ahead into page-locked memory while
@@ -68,63 +87,112 @@ func (s *Stream) Upload(ctx context.Context, uploads []Upload) error {
 		staging.free()
 	}()
 	phase.Done("page-locked memory allocated")
-	copied := make([]*Event, slots)
-	filled := make([]chan error, slots)
+	u := &uploader{stream: s, ctx: ctx, uploads: uploads, chunks: chunks, read: make([]bool, slots), passed: make(chan int, len(uploads))}
+	u.turn.L = &u.mu
 	for i := range slots {
-		copied[i], filled[i] = s.device.NewEvent(), make(chan error, 1)
-		defer copied[i].Close()
+		u.memory = append(u.memory, unsafe.Slice((*byte)(unsafe.Add(staging.ptr, int64(i)*room)), room))
+		u.copied = append(u.copied, s.device.NewEvent())
+		defer u.copied[i].Close()
 	}
-
-	todo := make(chan chunk, slots)
 	var readers sync.WaitGroup
 	for range min(uploadReaders, runtime.GOMAXPROCS(0), len(chunks)) {
 		readers.Add(1)
 		go func() {
 			defer readers.Done()
-			for c := range todo {
-				filled[c.slot] <- uploads[c.upload].Read(c.memory, c.offset)
-			}
+			u.readAll()
 		}()
 	}
-	defer readers.Wait()
-	defer close(todo)
-
-	ahead := max(1, slots-uploadCopying)
-	for done, handed := 0, 0; done < len(chunks); done++ {
-		for ; handed < min(len(chunks), done+ahead); handed++ {
-			c := &chunks[handed]
-			c.slot = handed % slots
-			if handed >= slots {
-				if err := copied[c.slot].Synchronize(); err != nil {
-					return err
-				}
-			}
-			c.memory = unsafe.Slice((*byte)(unsafe.Add(staging.ptr, int64(c.slot)*room)), c.bytes)
-			todo <- *c
-		}
-		c := &chunks[done]
-		err := <-filled[c.slot]
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err != nil {
-			return err
-		}
-		u := &uploads[c.upload]
-		if c.bytes > 0 {
-			if err := s.copyFrom(u.To, u.At+c.offset, c.memory); err != nil {
-				return err
-			}
-			if err := s.Record(copied[c.slot]); err != nil {
-				return err
-			}
-		}
-		if c.last && u.Then != nil {
-			if err := u.Then(); err != nil {
-				return err
-			}
+	go func() {
+		readers.Wait()
+		close(u.passed)
+	}()
+	for i := range u.passed {
+		if f := uploads[i].Passed; f != nil {
+			f()
 		}
 	}
+	return u.err
+}
+
+// readAll reads chunks until there are none left, or an error.
+func (u *uploader) readAll() {
+	for i, ok := u.take(); ok; i, ok = u.take() {
+		c, slot := u.chunks[i], i%len(u.memory)
+		err := u.copied[slot].Synchronize()
+		if err == nil {
+			err = u.uploads[c.upload].Read(u.memory[slot][:c.bytes], c.offset)
+		}
+		u.finish(slot, err)
+	}
+}
+
+// take returns the next chunk to read, once its slot was handed to a copy before, if ever.
+func (u *uploader) take() (chunk int, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	i := u.next
+	if i == len(u.chunks) {
+		return 0, false
+	}
+	u.next++
+	for u.err == nil && i-len(u.memory) >= u.enqueued {
+		u.turn.Wait()
+	}
+	return i, u.err == nil
+}
+
+// finish notes that the chunk in a slot was read, and enqueues the copies whose turn it is, unless another reader does.
+func (u *uploader) finish(slot int, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.read[slot] = true
+	u.fail(err)
+	for !u.enqueuing && u.err == nil && u.read[u.enqueued%len(u.read)] {
+		i := u.enqueued
+		u.read[i%len(u.read)] = false
+		u.enqueuing = true
+		u.mu.Unlock()
+		err := u.enqueue(i)
+		u.mu.Lock()
+		u.enqueuing = false
+		u.enqueued++
+		u.fail(err)
+		u.turn.Broadcast()
+	}
+}
+
+// fail keeps the first error, which ends the upload.
+func (u *uploader) fail(err error) {
+	if u.err == nil && err != nil {
+		u.err = err
+		u.turn.Broadcast()
+	}
+}
+
+// enqueue has the device copy a chunk.
+func (u *uploader) enqueue(i int) error {
+	c, slot := u.chunks[i], i%len(u.memory)
+	if err := u.ctx.Err(); err != nil {
+		return err
+	}
+	upload := &u.uploads[c.upload]
+	if c.bytes > 0 {
+		if err := u.stream.copyFrom(upload.To, upload.At+c.offset, u.memory[slot][:c.bytes]); err != nil {
+			return err
+		}
+		if err := u.stream.Record(u.copied[slot]); err != nil {
+			return err
+		}
+	}
+	if !c.last {
+		return nil
+	}
+	if upload.Then != nil {
+		if err := upload.Then(); err != nil {
+			return err
+		}
+	}
+	u.passed <- c.upload
 	return nil
 }
 

@@ -386,16 +386,15 @@ func (l *loader) load(ctx context.Context, p *plan) (err error) {
 			l.progress.loaded(w)
 			continue
 		}
-		finish := source.Then
-		source.Then = func() error {
-			if finish != nil {
+		if finish := source.Then; finish != nil {
+			source.Then = func() error {
 				if err := finish(); err != nil {
 					return fmt.Errorf("tensor %s: %w", w.name, err)
 				}
+				return nil
 			}
-			l.progress.loaded(w)
-			return nil
 		}
+		source.Passed = func() { l.progress.loaded(w) }
 		uploads = append(uploads, *source)
 	}
 	m.memoryBytes = p.model
