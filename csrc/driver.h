@@ -40,6 +40,8 @@ enum {
     X(free, "cuMemFree_v2", (cu_address)) \
     X(alloc_host, "cuMemHostAlloc", (void **, size_t, unsigned)) \
     X(free_host, "cuMemFreeHost", (void *)) \
+    X(lock_host, "cuMemHostRegister_v2", (void *, size_t, unsigned)) \
+    X(unlock_host, "cuMemHostUnregister", (void *)) \
     X(copy_to_device, "cuMemcpyHtoD_v2", (cu_address, const void *, size_t)) \
     X(copy_to_device_async, "cuMemcpyHtoDAsync_v2", (cu_address, const void *, size_t, void *)) \
     X(copy_to_host_async, "cuMemcpyDtoHAsync_v2", (void *, cu_address, size_t, void *)) \

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 typedef struct jit_event {
     struct vb_event base;
@@ -202,19 +203,64 @@ vb_status vb_jit_free(void *memory, vb_device *device) {
     return DRIVER(d, free, (cu_address)(uintptr_t)memory);
 }
 
+/* Locked memory of huge pages: the driver takes 0.8 ms for 12 MiB of it, and 7 to 10 where it allocates them itself. */
+struct vb_jit_locked {
+    struct vb_jit_locked *next;
+    void *memory, *mapping;
+    size_t bytes;
+};
+
+enum { HUGE_PAGE = 2 << 20, PORTABLE = 1 };
+
+static bool lock_huge(void **memory, int64_t bytes, vb_jit_device *d) {
+#ifdef MADV_HUGEPAGE
+    struct vb_jit_locked *l = malloc(sizeof *l);
+    const size_t whole = ((size_t)bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    if (!l) return false;
+    l->bytes = whole + HUGE_PAGE;
+    l->mapping = mmap(NULL, l->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (l->mapping != MAP_FAILED) {
+        l->memory = (void *)(((uintptr_t)l->mapping + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+        madvise(l->memory, whole, MADV_HUGEPAGE);
+        if (d->driver->lock_host(l->memory, whole, PORTABLE) == 0) {
+            *memory = l->memory;
+            pthread_mutex_lock(&d->mutex);
+            l->next = d->locked;
+            d->locked = l;
+            pthread_mutex_unlock(&d->mutex);
+            return true;
+        }
+        munmap(l->mapping, l->bytes);
+    }
+    free(l);
+#else
+    (void)memory, (void)bytes, (void)d;
+#endif
+    return false;
+}
+
 vb_status vb_jit_alloc_host(void **memory, int64_t bytes, vb_device *device) {
-    enum { PORTABLE = 1 };
     vb_jit_device *d = of(device);
     *memory = NULL;
     if (bytes == 0) return VB_OK;
     TRY(make_current(d));
+    if (bytes >= HUGE_PAGE && lock_huge(memory, bytes, d)) return VB_OK;
     return DRIVER(d, alloc_host, memory, (size_t)bytes, PORTABLE);
 }
 
 vb_status vb_jit_free_host(void *memory, vb_device *device) {
     vb_jit_device *d = of(device);
-    TRY(make_current(d));
-    return DRIVER(d, free_host, memory);
+    pthread_mutex_lock(&d->mutex);
+    struct vb_jit_locked **at = &d->locked;
+    while (*at && (*at)->memory != memory) at = &(*at)->next;
+    struct vb_jit_locked *l = *at;
+    if (l) *at = l->next;
+    pthread_mutex_unlock(&d->mutex);
+    vb_status status = make_current(d);
+    if (status == VB_OK) status = l ? DRIVER(d, unlock_host, memory) : DRIVER(d, free_host, memory);
+    if (l) munmap(l->mapping, l->bytes);
+    free(l);
+    return status;
 }
 
 /* The scratch of streams that were given no allocator. Outgrown memory stays until the end, for captured graphs may use

@@ -33,7 +33,7 @@
         least = b[8 + s] >> 4 | b[4 + s] >> 6 << 4; \
     })
 
-enum { VB_JIT_CONSTANTS = 26, VB_JIT_TEXTS = 24, VB_JIT_BUCKETS = 64, VB_JIT_SCALED_ROWS = 16384 };
+enum { VB_JIT_CONSTANTS = 28, VB_JIT_TEXTS = 34, VB_JIT_BUCKETS = 64, VB_JIT_SCALED_ROWS = 16384 };
 
 /* The fillings of a text's gaps. Unused fields are 0. */
 typedef struct vb_jit_filling {
@@ -75,6 +75,7 @@ typedef struct vb_jit_device {
     vb_jit_kernel *oldest, *newest; /* of those to load */
     int loaders;                    /* threads that load */
     struct vb_jit_stream *streams;
+    struct vb_jit_locked *locked; /* host memory that this library mapped and the driver locked */
 } vb_jit_device;
 
 typedef struct vb_jit_stream {

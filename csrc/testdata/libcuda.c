@@ -664,6 +664,8 @@ int cuPointerGetAttribute(void *out, int attribute, word p) {
 }
 int cuMemHostAlloc(void **p, size_t n, unsigned flags) { (void)flags; *p = malloc(n); return *p ? 0 : 2; }
 int cuMemFreeHost(void *p) { free(p); return 0; }
+int cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { (void)p; (void)n; (void)flags; return 0; }
+int cuMemHostUnregister(void *p) { (void)p; return 0; }
 int cuMemcpyHtoD_v2(word to, const void *from, size_t n) { memmove((void *)(uintptr_t)to, from, n); return 0; }
 int cuMemcpyHtoDAsync_v2(word to, const void *from, size_t n, void *s) { (void)s; return cuMemcpyHtoD_v2(to, from, n); }
 int cuMemcpyDtoHAsync_v2(void *to, word from, size_t n, void *s) { (void)s; memmove(to, (void *)(uintptr_t)from,
