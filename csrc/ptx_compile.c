@@ -482,7 +482,7 @@ static void put(compiler *c, buffer *t, const char *format, ...) {
     va_end(list);
 }
 
-/* kernel NAME(type *p, type n, ...) threads(N) { ... } */
+/* kernel NAME(type *p, type n, ...) threads(N) { ... }, or threads(N, blocks that a multiprocessor has room for) */
 static void kernel(compiler *c, buffer *out) {
     char entry[NAME];
     expect(c, "kernel");
@@ -518,6 +518,8 @@ static void kernel(compiler *c, buffer *out) {
     if (take(c, "threads")) {
         expect(c, "(");
         put(c, out, ".maxntid %lld, 1, 1\n", (long long)constant(c, "the number of threads"));
+        if (take(c, ","))
+            put(c, out, ".minnctapersm %lld\n", (long long)constant(c, "the blocks of a multiprocessor"));
         expect(c, ")");
     }
     if (!is(c, "{")) fail(c, "want the body of a kernel");

@@ -80,9 +80,9 @@ static void pack(compiler *c, value pair, value from, int count, kind k) {
 }
 
 /* An array of registers from or to memory as one access of 8 or 16 bytes. Elements of 16 bits are converted from and to
- * an array of f32; an array of u32 has two of them a word. `once`: the memory is read once, and nothing writes it while
- * the kernel runs. */
-static void vector(compiler *c, bool loads, bool once) {
+ * an array of f32; an array of u32 has two of them a word. `how` tells of memory that nothing writes while the kernel
+ * runs: it is read before stores that come first in the text, too. */
+static void vector(compiler *c, bool loads, const char *how) {
     char text[NAME];
     address a;
     if (!loads) a = memory(c), expect(c, ",");
@@ -99,14 +99,14 @@ static void vector(compiler *c, bool loads, bool once) {
     if ((words != 2 && words != 4) || (halves && count % 2)) fail(c, "%s has %d elements", text, count);
     if (!small && !alike) fail(c, "vectors are of elements of 4 bytes, f16 or bf16");
     if (small && v.kind != F32 && v.kind != U32) fail(c, "%s becomes f32, or two u32", kinds[a.kind].name);
-    if (once && a.shared) fail(c, "shared memory is read by load");
+    if (how[0] && a.shared) fail(c, "shared memory is read by load");
     if (halves) {
         v = fresh(c, U32);
         c->registers[U32] += words - 1;
         if (!loads) pack(c, v, elements, words, a.kind);
     }
     if (loads)
-        emit(c, "ld.%s%s.v%d.b32 {%s}, [%s]", space(a), once ? ".nc.L1::no_allocate" : "", words, LIST(v, words),
+        emit(c, "ld.%s%s.v%d.b32 {%s}, [%s]", space(a), how, words, LIST(v, words),
              a.text);
     else
         emit(c, "st.%s.v%d.b32 [%s], {%s}", space(a), words, a.text, LIST(v, words));
@@ -127,11 +127,13 @@ static bool instruction(compiler *c, const char *f) {
     } else if (!strcmp(f, "start_next")) { /* what the kernel before wrote is seen after the wait */
         if (c->target >= 90) emit(c, "griddepcontrol.launch_dependents");
     } else if (!strcmp(f, "load")) {
-        vector(c, true, false);
+        vector(c, true, "");
     } else if (!strcmp(f, "load_once")) {
-        vector(c, true, true);
+        vector(c, true, ".nc.L1::no_allocate");
+    } else if (!strcmp(f, "load_fixed")) {
+        vector(c, true, ".nc");
     } else if (!strcmp(f, "store")) {
-        vector(c, false, false);
+        vector(c, false, "");
     } else if (!strcmp(f, "mma_f16") || !strcmp(f, "mma_bf16")) { /* d[4] += a[16][16] b[16][8], d in f32 */
         const value d = registers(c, 4, F32);
         expect(c, ",");

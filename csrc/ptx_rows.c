@@ -1,7 +1,8 @@
 /* ptx_rows.c: operations on rows of GPUs whose kernels the driver compiles. LANES threads share a row, a block has
- * THREADS / LANES rows. A row stays in registers while WIDEST_THREADS have room for it, else it is read again in each
- * step. Rows that are no whole number of vectors go through shared memory. */
-#include "ptx_device.h"
+ * THREADS / LANES rows. Short rows are in registers in float32. Rows of more than a few KiB are in registers and shared
+ * memory as they lie in memory (ptx_parts.c). Short rows that are no whole number of vectors go through shared memory.
+ * The longest rows, and two arrays, are read again in each step. */
+#include "ptx_rows.h"
 
 /* Rows of all blocks that are read again should stay in the L2: so LONG_THREADS, of which a multiprocessor has few
  * blocks. */
@@ -80,7 +81,7 @@ static const char mask_row[] = VB_PTX_SOURCE(
     }
 );
 /* The steps through a row that is not in registers. */
-#define EACH_PART(type) "for (" type " first = 0; first < end; first += ROUNDS * LANES * EACH)"
+#define EACH_PART "for (u64 first = 0; first < end; first += ROUNDS * LANES * EACH)"
 
 /* ---- rows in shared memory --------------------------------------------------------------------------------------- */
 
@@ -134,11 +135,6 @@ static const char stage_rows[] = VB_PTX_SOURCE(
         u64 origin = (place + number * held) * cols;
         u32 shift = u32(origin) % WIDE, buffer = number % BUFFERS;
         u32 filled = u32(min(rows - place - number * held, held)) * end + shift;
-        if (IN_REGISTERS == 0) {
-            u32 whole = (end + (ROUNDS * LANES - 1)) / (ROUNDS * LANES) * (ROUNDS * LANES);
-            barrier();
-            for (u32 at = end + lane; at < whole; at += LANES) tile[buffer][0][shift + at] = LEAST;
-        }
         barrier();
 );
 static const char unstage_rows[] = VB_PTX_SOURCE(
@@ -157,20 +153,18 @@ static const char unstage_rows[] = VB_PTX_SOURCE(
     }
 );
 static const char bring_first[] = BRING(0), bring_next[] = BRING(following), bring_this[] = BRING(number);
-/* The element number i of a thread is there where it is not the last of those in registers. Behind a row that is not
- * in registers, shared memory is filled up. */
-#define IF_THERE "if (IN_REGISTERS && i + 1 < ROUNDS || lane + ORIGIN + i * LANES < end)"
-#define IF_FILLED "if (IN_REGISTERS == 0 || i + 1 < ROUNDS || lane + i * LANES < end)"
+/* The element number i of a thread is there where it is not the last. */
+#define IF_THERE "if (i + 1 < ROUNDS || lane + i * LANES < end)"
 static const char read_tile[] = VB_PTX_SOURCE(
-    u32 mine = buffer * (TILE * LANES) + shift + (turn * groups + group) * end + lane + ORIGIN;
+    u32 mine = buffer * (TILE * LANES) + shift + (turn * groups + group) * end + lane;
     unroll (i : ROUNDS) {
         x[i][0] = LEAST;
-        IF_FILLED x[i][0] = tile[0][i][mine];
+        IF_THERE x[i][0] = tile[0][i][mine];
     }
 );
 static const char write_tile[] = VB_PTX_SOURCE(
-    u32 mine = buffer * (TILE * LANES) + shift + (turn * groups + group) * end + lane + ORIGIN;
-    unroll (i : ROUNDS) IF_FILLED tile[0][i][mine] = x[i][0];
+    u32 mine = buffer * (TILE * LANES) + shift + (turn * groups + group) * end + lane;
+    unroll (i : ROUNDS) IF_THERE tile[0][i][mine] = x[i][0];
 );
 static const char mask_tile[] = VB_PTX_SOURCE(
     unroll (i : ROUNDS) {
@@ -181,8 +175,14 @@ static const char mask_tile[] = VB_PTX_SOURCE(
 );
 #define PARAMETER_OF_TILE(p) VB_PTX_SOURCE( \
     w[0] = 0; \
-    IF_THERE w[0] = p[lane + ORIGIN + i * LANES]; \
+    IF_THERE w[0] = p##_at[i * LANES]; \
 )
+static const char parameters_of_tile[] = VB_PTX_SOURCE(
+    f32 *weight_at = weight;
+    weight_at += lane;
+    f32 *bias_at = bias;
+    bias_at += lane;
+);
 static const char weight_of_tile[] = PARAMETER_OF_TILE(weight), bias_of_tile[] = PARAMETER_OF_TILE(bias);
 
 /* The sum of `sum` over a row's threads. */
@@ -197,8 +197,47 @@ static const char sum_up[] = VB_PTX_SOURCE(
     }
 );
 
+/* ---- rows of one column ------------------------------------------------------------------------------------------ */
+
+/* A thread has a vector of rows. */
+static const char single[] = VB_PTX_SOURCE(
+kernel ENTRY(TYPE *output, TYPE *input, f32 *weight, f32 *bias, u64 rows, f32 eps) threads(256) {
+    start_next();
+    wait_for_previous();
+    f32 w = 1, b = 0, x[EACH];
+    if (WEIGHTS) w = weight[0];
+    if (BIASES) b = bias[0];
+    u64 first = u64(block.x) * (256 * EACH) + thread.x * EACH;
+    if (EACH > 1 && first + EACH <= rows) {
+        load(x, input[first]);
+        unroll (e : EACH) x[e] = RESULT;
+        store(output[first], x);
+    } else {
+        unroll (e : EACH) {
+            if (first + e < rows) {
+                x[e] = input[first + e];
+                output[first + e] = RESULT;
+            }
+        }
+    }
+});
+
+/* What is infinite or NaN gives NaN, as in longer rows. */
+static const char single_power[] = "x[e] - x[e] + 1.0", single_mean[] = "(x[e] - x[e]) * rsqrt(eps) * w + b";
+static const char single_square[] = "x[e] * rsqrt(fma(x[e], x[e], eps)) * w + b";
+
+static vb_status run_single(const char *name, const char *result, void *out, const void *in, const float *weight,
+    const float *bias, vb_dtype type, int64_t rows, float eps, vb_stream *stream) {
+    const int64_t each = ((uintptr_t)out | (uintptr_t)in) % 16 ? 1 : 16 / vb_dtype_block_bytes(type);
+    const vb_jit_filling f = {.source = single, .type = vb_jit_type(type),
+        .constants = {{"EACH", each}, {"WEIGHTS", weight != NULL}, {"BIASES", bias != NULL}},
+        .texts = {{"RESULT", result}}};
+    return vb_jit_launch(stream, name, &f, (rows + 256 * each - 1) / (256 * each), 1, 1, 256,
+                         VB_JIT_PARAMETERS(&out, &in, &weight, &bias, &rows, &eps));
+}
+
 static const char softmax[] = VB_PTX_SOURCE(
-kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols, u32 depth) threads(THREADS) {
+kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols, u32 depth) threads(THREADS, LEAST_BLOCKS) {
     FIND
     const log2_e = 1.4426950408889634;
     EACH_TURN {
@@ -250,37 +289,26 @@ kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols, u32 depth) threads(T
     FINISH
 });
 
-/* How the threads of a block share rows. FULL: every vector of every thread is there, and none is asked for it. Of more
- * than two rounds such a kernel has 80 registers in place of 58, and fewer blocks at a time. */
-typedef struct row_plan {
-    int64_t lanes, threads, steps, rounds, each, registers, vectors, full;
-    int64_t staged, async, wide, turns, tile, depth, buffers; /* of rows in shared memory */
-} row_plan;
-
-/* Plans for rows in shared memory; false where a block has no room for them. Rows that 512 threads have registers for
- * move on to them, and rows of a warp or less are reduced by shuffles alone. */
+/* Plans for rows in shared memory, which move on to registers; false where a block has no room for them. Rows of a warp
+ * or less are reduced by shuffles alone. */
 static bool stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, const vb_jit_device *device) {
-    enum { ELEMENTS = 16, WARP_ELEMENTS = 32, MOST_ELEMENTS = 56, PART_BYTES = 128, DEPTH = 4 };
-    row_plan s = {.lanes = 1, .staged = 1, .wide = 16 / size, .each = 1, .turns = 1, .depth = 1, .buffers = 1};
+    enum { ELEMENTS = 16, WARP_ELEMENTS = 32, PART_BYTES = 128, DEPTH = 2, MOST_TOGETHER = 1024 };
+    row_plan s = {.lanes = 1, .staged = 1, .wide = 16 / size, .each = 1, .registers = 1, .turns = 1,
+        .depth = 1, .buffers = 1};
     s.async = device->target >= 80;
     while (s.lanes < 32 && s.lanes * ELEMENTS < cols) s.lanes *= 2;
     if (s.lanes * WARP_ELEMENTS < cols) s.lanes = 128;
     while (s.lanes < MOST_THREADS && s.lanes * WARP_ELEMENTS < cols) s.lanes *= 2;
-    if (s.lanes * WARP_ELEMENTS < cols) s.lanes = WIDEST_THREADS;
-    s.registers = s.lanes * MOST_ELEMENTS >= cols;
-    if (!s.registers) s.lanes = LONG_THREADS;
-    s.threads = s.lanes > 32 ? s.lanes : 256;
+    s.threads = s.lanes > 32 ? s.lanes : MOST_THREADS;
+    s.least_blocks = MOST_TOGETHER / s.threads;
     s.rounds = (cols + s.lanes - 1) / s.lanes;
-    if (!s.registers) s.rounds = ELEMENTS / 2;
-    else if (s.lanes <= 32 && s.rounds < ELEMENTS) s.turns = ELEMENTS / s.rounds;
-    const int64_t step = s.rounds * s.lanes, row = (cols + step - 1) / step * step;
-    const int64_t held = s.threads / s.lanes * s.turns, processors = device->multiprocessors;
-    s.tile = (held * row + 2 * s.wide + s.lanes - 1) / s.lanes;
+    if (s.rounds > WARP_ELEMENTS) return false;
+    if (s.lanes <= 32 && s.rounds < ELEMENTS) s.turns = ELEMENTS / s.rounds;
+    const int64_t held = s.threads / s.lanes * s.turns;
+    s.tile = (held * s.rounds * s.lanes + 2 * s.wide + s.lanes - 1) / s.lanes;
     const int64_t bytes = s.tile * s.lanes * size;
-    if (s.async && 2 * bytes + PART_BYTES <= device->shared_bytes && rows > 2 * held * processors) {
-        /* Of wide rows a multiprocessor has a block or two at a time: each has as many parts as all others. */
-        const int64_t blocks = s.registers && s.rounds <= WARP_ELEMENTS ? 2 * processors : processors;
-        s.depth = s.lanes < WIDEST_THREADS ? DEPTH : (rows + blocks - 1) / blocks;
+    if (s.async && 2 * bytes + PART_BYTES <= device->shared_bytes && rows > 2 * held * device->multiprocessors) {
+        s.depth = DEPTH;
         s.buffers = 2;
     }
     if (s.buffers * bytes + PART_BYTES > device->shared_bytes) return false;
@@ -291,11 +319,11 @@ static bool stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, const v
 /* Of many rows, those wider than a warp's vectors have two vectors a thread: one has too little to do between
  * reductions, and more take registers (docs/experiments/2026-11-24-ptx-rows.md). `arrays` are in registers at once. */
 static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t addresses, int arrays,
-    const vb_jit_device *device) {
+    int parameters, const vb_jit_device *device) {
     enum { MANY_ROWS = 4096, NARROW_THREADS = 256, WIDE_THREADS = 128 };
     const int64_t size = vb_dtype_block_bytes(type);
     const bool aligned = addresses % 16 == 0;
-    row_plan p = {.lanes = 1, .each = 16 / size, .turns = 1, .depth = 1};
+    row_plan p = {.lanes = 1, .least_blocks = 1, .each = 16 / size, .turns = 1, .depth = 1};
     const int64_t wanted = rows > MANY_ROWS && cols > 32 * p.each ? 2 : 1;
     p.vectors = aligned && cols % p.each == 0;
     while (p.lanes < MOST_THREADS && p.lanes * p.each * wanted < cols) p.lanes *= 2;
@@ -309,29 +337,39 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
         p.lanes = p.threads = LONG_THREADS;
     }
     p.full = p.vectors && p.registers && p.rounds <= 2 && cols == p.lanes * p.each * p.rounds;
-    if (arrays == 1 && aligned && !p.vectors) stage(&p, rows, cols, size, device);
+    if (arrays == 1 && aligned && !vb_jit_divide(&p, cols, size, parameters, device) && !p.vectors)
+        stage(&p, rows, cols, size, device);
     while (p.steps < 5 && 1 << p.steps < p.lanes) p.steps++;
     return p;
 }
 
 #define PLAN(p) {"LANES", (p).lanes}, {"THREADS", (p).threads}, {"STEPS", (p).steps}, {"ROUNDS", (p).rounds}, \
     {"EACH", (p).each}, {"IN_REGISTERS", (p).registers}, {"VECTORS", (p).vectors}, {"FULL", (p).full}, \
-    {"WIDE", (p).wide}, {"TURNS", (p).turns}, {"TILE", (p).tile}, {"BUFFERS", (p).buffers}, {"ASYNC", (p).async}
-#define TEXTS(p) {"FIND", (p).staged ? stage_rows : find_row}, {"BEGIN", (p).staged ? "" : begin_row}, \
-    {"READ", (p).staged ? read_tile : read_row}, {"WRITE", (p).staged ? write_tile : write_row}, \
-    {"FINISH", (p).staged ? unstage_rows : ""}, {"MASK", (p).staged ? mask_tile : mask_row}, {"SUM_UP", sum_up}, \
-    {"EACH_TURN", (p).staged ? "unroll (turn : TURNS)" : ""}, \
-    {"EACH_PART", (p).staged ? EACH_PART("u32") : EACH_PART("u64")}, {"IF_THERE", IF_THERE}, {"IF_FILLED", IF_FILLED}, \
+    {"WIDE", (p).wide}, {"TURNS", (p).turns}, {"TILE", (p).tile}, {"BUFFERS", (p).buffers}, {"ASYNC", (p).async}, \
+    {"PARTS", (p).parts}, {"KEPT", (p).kept}, {"SHIFTED", (p).shifted}, {"LEAST_BLOCKS", (p).least_blocks}
+#define TEXTS(p) {"FIND", (p).staged ? stage_rows : find_row}, \
+    {"BEGIN", (p).staged ? "" : (p).parts ? vb_jit_part_texts.begin : begin_row}, \
+    {"READ", (p).parts ? vb_jit_part_texts.read : (p).staged ? read_tile : read_row}, \
+    {"WRITE", (p).parts ? vb_jit_part_texts.write : (p).staged ? write_tile : write_row}, \
+    {"MASK", (p).parts ? vb_jit_part_texts.mask : (p).staged ? mask_tile : mask_row}, {"SUM_UP", sum_up}, \
+    {"FINISH", (p).staged ? unstage_rows : ""}, {"EACH_TURN", (p).staged ? "unroll (turn : TURNS)" : ""}, \
+    {"EACH_PART", (p).parts ? "unroll (part : PARTS)" : EACH_PART}, {"IF_THERE", IF_THERE}, \
     {"BRING_FIRST", bring_first}, {"BRING_NEXT", bring_next}, {"BRING_THIS", bring_this}, \
-    {"INDEX", (p).registers ? "u32" : "u64"}, {"ORIGIN", (p).registers ? "0" : "first"}
+    {"INDEX", (p).registers || (p).parts ? "u32" : "u64"}, {"ORIGIN", (p).registers ? "0" : "first"}, \
+    {"LOAD_VECTOR", vb_jit_part_texts.load_vector}, {"FIRST_EDGE", vb_jit_part_texts.first_edge}, \
+    {"SECOND_EDGE", vb_jit_part_texts.second_edge}, {"LAST_EDGE", vb_jit_part_texts.last_edge}, \
+    {"REST", (p).parts > (p).kept ? vb_jit_part_texts.rest : ""}, {"WHOLE", vb_jit_part_texts.whole}
 #define BLOCKS(p, rows) \
     (((rows) * (p).lanes + (p).threads * (p).turns * (p).depth - 1) / ((p).threads * (p).turns * (p).depth))
 
 vb_status vb_jit_softmax_batched(void *out, const void *in, vb_dtype type, int64_t rows, int64_t cols,
     vb_stream *stream) {
-    const row_plan p = plan_of(type, rows, cols, (uintptr_t)out | (uintptr_t)in, 1, vb_jit_of(stream));
+    if (cols == 1) return run_single("ptx_softmax_single", single_power, out, in, NULL, NULL, type, rows, 0, stream);
+    const row_plan p = plan_of(type, rows, cols, (uintptr_t)out | (uintptr_t)in, 1, 0, vb_jit_of(stream));
+    const int64_t least = type == VB_F32 ? 0xff800000 : type == VB_F16 ? 0xfc00fc00 : 0xff80ff80; /* -inf */
     uint32_t depth = (uint32_t)p.depth;
-    const vb_jit_filling f = {.source = softmax, .type = vb_jit_type(type), .constants = {PLAN(p)},
+    const vb_jit_filling f = {.source = softmax, .type = vb_jit_type(type),
+        .constants = {PLAN(p), {"BRAIN", type == VB_BF16}, {"LEAST_WORD", least}},
         .texts = {TEXTS(p), {"INPUT", "input"}, {"LEAST", "from_bits(0xff800000)"}}};
     return vb_jit_launch(stream, "ptx_softmax", &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
                          VB_JIT_PARAMETERS(&out, &in, &rows, &cols, &depth));
@@ -340,7 +378,7 @@ vb_status vb_jit_softmax_batched(void *out, const void *in, vb_dtype type, int64
 /* MEAN: the layer norm, whose variance is summed after the mean is known. SUM: the row is a + b, stored first. */
 static const char norm[] = VB_PTX_SOURCE(
 kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f32 *bias, u64 rows, u64 cols, f32 eps,
-    f32 share, u32 weights, u32 biases, u32 depth) threads(THREADS) {
+    f32 share, u32 depth) threads(THREADS, LEAST_BLOCKS) {
     FIND
     EACH_TURN {
     f32 x[ROUNDS][EACH];
@@ -410,11 +448,10 @@ kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f3
 /* The mean, and in `sum` the squares of distances from it, of a row that is read once. A thread takes its elements less
  * its first one, so that what it subtracts of the squares is small (Chan et al. 1979, "Updating formulae"). */
 static const char moments[] = VB_PTX_SOURCE(
-    const each = VECTORS ? EACH : 1;
     f32 base = 0, squares = 0;
     EACH_PART {
         READ
-        if (first == 0) base = x[0][0];
+        if (first == 0) base = x[0][EACH - 1];
         unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] - base;
         MASK
         unroll (i : ROUNDS) unroll (e : EACH) {
@@ -422,7 +459,7 @@ static const char moments[] = VB_PTX_SOURCE(
             squares = fma(x[i][e], x[i][e], squares);
         }
     }
-    f32 count = f32(((u64(end) / each - 1 - lane) / LANES + 1) * each);
+    COUNT
     f32 average = sum * rcp(count);
     squares = squares - sum * average;
     sum = fma(base, count, sum);
@@ -431,18 +468,23 @@ static const char moments[] = VB_PTX_SOURCE(
     f32 distance = base - mean + average;
     sum = fma(distance * distance, count, squares);
 );
+static const char count_row[] = VB_PTX_SOURCE(
+    const each = VECTORS ? EACH : 1;
+    f32 count = f32(((u64(end) / each - 1 - lane) / LANES + 1) * each);
+);
 /* x times the inverse and the weight, plus the bias. */
 static const char scale_row[] = VB_PTX_SOURCE(
+    PARAMETERS
     unroll (i : ROUNDS) {
         unroll (e : EACH) x[i][e] = x[i][e] * inverse;
-        if (weights != 0) {
+        if (WEIGHTS) {
             unroll (q : QUADS) {
                 f32 w[EACH / QUADS];
                 PARAMETER_OF_WEIGHT
                 unroll (e : EACH / QUADS) x[i][q * 4 + e] = x[i][q * 4 + e] * w[e];
             }
         }
-        if (biases != 0) {
+        if (BIASES) {
             unroll (q : QUADS) {
                 f32 w[EACH / QUADS];
                 PARAMETER_OF_BIAS
@@ -464,6 +506,7 @@ static const char read_first[] = VB_PTX_SOURCE({
         if (FULL) { \
             load(w, p[at]); \
         } else { \
+            unroll (e : EACH / QUADS) w[e] = 0; \
             if (u64(at) < end) load(w, p[at]); \
         } \
     } else { \
@@ -479,21 +522,27 @@ static const char parameter_of_weight[] = PARAMETER(weight), parameter_of_bias[]
 static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, void *out, const void *a,
     const void *b, const float *weight, const float *bias, vb_dtype type, int64_t rows, int64_t cols, float eps,
     vb_stream *stream) {
-    uint32_t weights = weight != NULL, biases = bias != NULL, depth;
+    if (cols == 1 && !sum)
+        return run_single(mean ? "ptx_layer_norm_single" : "ptx_rms_norm_single", mean ? single_mean : single_square,
+            out, a, weight, bias, type, rows, eps, stream);
     float share = 1.0f / (float)cols;
     const row_plan p = plan_of(type, rows, cols, (uintptr_t)sums | (uintptr_t)out | (uintptr_t)a | (uintptr_t)b |
-        (uintptr_t)weight | (uintptr_t)bias, sum ? 2 : 1, vb_jit_of(stream));
-    depth = (uint32_t)p.depth;
+        (uintptr_t)weight | (uintptr_t)bias, sum ? 2 : 1, 1 + mean, vb_jit_of(stream));
+    uint32_t depth = (uint32_t)p.depth;
     const vb_jit_filling f = {.source = norm, .type = vb_jit_type(type),
-        .constants = {PLAN(p), {"MEAN", mean}, {"SUM", sum}, {"ROUNDED", type != VB_F32},
+        .constants = {PLAN(p), {"BRAIN", type == VB_BF16}, {"LEAST_WORD", 0}, {"MEAN", mean}, {"SUM", sum},
+                      {"ROUNDED", type != VB_F32}, {"WEIGHTS", weight != NULL}, {"BIASES", bias != NULL},
                       {"QUADS", p.each < 4 ? 1 : p.each / 4}},
         .texts = {TEXTS(p), {"INPUT", sum ? "sums" : "a_ptr"}, {"LEAST", "0.0"}, {"FIRST", read_first},
-                  {"SCALE", scale_row}, {"MOMENTS", moments},
+                  {"SCALE", p.parts ? vb_jit_part_texts.scale : scale_row}, {"MOMENTS", moments},
+                  {"COUNT", p.parts ? vb_jit_part_texts.count : count_row},
+                  {"BY_WEIGHT", p.shifted ? vb_jit_part_texts.shifted_weight : vb_jit_part_texts.weight},
+                  {"PLUS_BIAS", p.shifted ? vb_jit_part_texts.shifted_bias : vb_jit_part_texts.bias},
+                  {"PARAMETERS", p.staged ? parameters_of_tile : ""},
                   {"PARAMETER_OF_WEIGHT", p.staged ? weight_of_tile : parameter_of_weight},
                   {"PARAMETER_OF_BIAS", p.staged ? bias_of_tile : parameter_of_bias}}};
     return vb_jit_launch(stream, name, &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
-                         VB_JIT_PARAMETERS(&sums, &out, &a, &b, &weight, &bias, &rows, &cols, &eps, &share, &weights,
-                                           &biases, &depth));
+                         VB_JIT_PARAMETERS(&sums, &out, &a, &b, &weight, &bias, &rows, &cols, &eps, &share, &depth));
 }
 
 vb_status vb_jit_rms_norm_batched(void *out, const void *in, const float *weight, vb_dtype type, int64_t rows,
