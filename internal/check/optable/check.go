@@ -167,11 +167,11 @@ func (op *Op) run(d *gpu.Device, c Case, o *operands) (raw [][]byte, err error) 
 		return nil, err
 	}
 	for _, whole := range o.outWholes {
-		bytes := make([]byte, whole.Bytes())
-		if err := whole.ReadBytes(bytes); err != nil {
+		data := make([]byte, whole.Bytes())
+		if err := whole.ReadBytes(data); err != nil {
 			return nil, err
 		}
-		raw = append(raw, bytes)
+		raw = append(raw, data)
 	}
 	return raw, nil
 }
@@ -255,11 +255,14 @@ func (op *Op) repeat(d *gpu.Device, c Case, in []*Array, v variant, times int, b
 			first = got
 		}
 		for i := range got {
-			for at, b := range got[i] {
-				if b != first[i][at] {
-					return fmt.Errorf("run %d: byte %d of output %d is %#x, %#x in the first", n, at, i, b, first[i][at])
-				}
+			if bytes.Equal(got[i], first[i]) {
+				continue
 			}
+			at := 0
+			for got[i][at] == first[i][at] {
+				at++
+			}
+			return fmt.Errorf("run %d: byte %d of output %d is %#x, %#x in the first", n, at, i, got[i][at], first[i][at])
 		}
 	}
 	return nil

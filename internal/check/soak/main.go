@@ -64,6 +64,7 @@ func main() {
 		fuzz("DLPack", "FuzzDLPack", "tensor"),
 		fuzz("adapters", "FuzzAdapters", language+"engine"),
 		fuzz("caches", "FuzzReadCache", "."),
+		fuzz("manifests", "FuzzList", language+"hub"),
 		{name: "round trips", pkg: language + "tokenizer", args: []string{"-test.run", "RoundTrips", "-test.v", "-roundtrips", fmt.Sprint(*executions)}, figures: "[0-9]+ round trips"},
 		{name: "draws", pkg: "tensor", args: []string{"-test.run", "RandomDraws", "-test.v"}, env: []string{fmt.Sprint("VIBRANT_DRAWS=", *draws)}, figures: "[0-9]+ draws: .*"},
 		{name: "memory", pkg: "tensor", args: []string{"-test.run", "EveryCycle|DroppedTensors", "-test.v"}, figures: "[0-9,]+ (cycles|sums).*"},

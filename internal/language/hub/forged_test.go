@@ -126,3 +126,49 @@ func TestForgedAnswersOfAHubEnd(t *testing.T) {
 		})
 	}
 }
+
+// FuzzList has a manifest of Ollama and a revision of Hugging Face's cache name files: of none but those in their own folders does a
+// model come.
+func FuzzList(f *testing.F) {
+	dir := f.TempDir()
+	ollama, hf := filepath.Join(dir, "ollama"), filepath.Join(dir, "hf")
+	for name, value := range map[string]string{"VIBRANT_MODELS": filepath.Join(dir, "own"), "HF_HUB_CACHE": hf, "OLLAMA_MODELS": ollama, "HOME": dir, "USERPROFILE": dir} {
+		f.Setenv(name, value)
+	}
+	manifest, revision := filepath.Join(ollama, "manifests", "r", "o", "n", "t"), filepath.Join(hf, "models--o--m", "refs", "main")
+	for _, path := range []string{manifest, revision, filepath.Join(ollama, "blobs", "sha256-aa"), filepath.Join(hf, "models--o--m", "snapshots", "a", "m.gguf"),
+		filepath.Join(dir, "out.gguf"), filepath.Join(hf, "out.gguf"), filepath.Join(ollama, "sha256-bb")} {
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err == nil {
+			err = os.WriteFile(path, []byte("GGUF"), 0o600)
+		}
+		if err != nil {
+			f.Fatal(err)
+		}
+	}
+	layer := func(digest string) []byte {
+		return []byte(`{"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": "` + digest + `"}]}`)
+	}
+	f.Add(layer("sha256:aa"), []byte("a\n"))
+	f.Add(layer("../sha256-bb"), []byte("../../.."))
+	f.Add(layer(".."), []byte("."))
+	f.Add(layer(""), []byte(""))
+	f.Add([]byte(`{"layers": [{}, null, {"mediaType": 3}]}`), []byte("a/../../../../"))
+	f.Fuzz(func(t *testing.T, m, r []byte) {
+		if err := os.WriteFile(manifest, m, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(revision, r, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range List() {
+			home := filepath.Join(ollama, "blobs")
+			if m.Source == "huggingface" {
+				home = filepath.Join(hf, "models--o--m", "snapshots")
+			}
+			if relative, err := filepath.Rel(home, m.Path); err != nil || !filepath.IsLocal(relative) {
+				t.Errorf("%+v is not below %s", m, home)
+			}
+		}
+	})
+}
