@@ -3,7 +3,9 @@ package vibrant
 import (
 	"context"
 	"flag"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,10 +59,14 @@ func TestChatsLeaveNothing(t *testing.T) {
 			return bytes, files, free
 		}
 		before, files, free := chatFor(*chatsFor / 10)
-		after, open, now := chatFor(*chatsFor * 9 / 10)
-		t.Logf("%d chats, %d turns, %d tokens in %v: %.1f MB after a tenth, %.1f after all, %d files open, then %d (%s kernels); %d bytes free on the "+
-			"device, then %d", chats.Load(), turns.Load(), tokens.Load(), *chatsFor, float64(before)/1e6, float64(after)/1e6, files, open,
-			d.Info().Backend, free, now)
+		after, open, now := before, files, free
+		tenths := []string{fmt.Sprintf("%.1f", float64(before)/1e6)}
+		for range 9 {
+			after, open, now = chatFor(*chatsFor / 10)
+			tenths = append(tenths, fmt.Sprintf("%.1f", float64(after)/1e6))
+		}
+		t.Logf("%d chats, %d turns, %d tokens in %v: MB after each tenth %s; %d files open, then %d (%s kernels); %d bytes free on the device, then %d",
+			chats.Load(), turns.Load(), tokens.Load(), *chatsFor, strings.Join(tenths, " "), files, open, d.Info().Backend, free, now)
 		if after > before+before/20+4<<20 || open > files {
 			t.Errorf("%d bytes before, %d after; %d files open before, %d after", before, after, files, open)
 		}
