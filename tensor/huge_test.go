@@ -205,8 +205,8 @@ func (h *huge) indices(values []int32) *tensor.Tensor {
 func (h *huge) blocks() (first []int) {
 	n := (h.rows + h.period - 1) / h.period
 	for i := range n {
-		elements := int64(i * h.period * h.cols)
-		near := func(at int64) bool { return elements <= at && at <= elements+int64(2*h.period*h.cols) }
+		block := int64(h.period) * int64(h.cols)
+		near := func(at int64) bool { return int64(i)*block <= at && at <= int64(i+2)*block }
 		if n < 100 || i < 2 || i >= n-2 || i%16 == 0 || near(1<<30) || near(1<<31) {
 			first = append(first, i*h.period)
 		}
