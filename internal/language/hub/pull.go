@@ -157,17 +157,16 @@ func (p *puller) files(ctx context.Context) ([]remoteFile, error) {
 		if page == mostPages {
 			return nil, permanentError{fmt.Errorf("%s lists files on more than %d pages", p.repo, mostPages)}
 		}
-		r, err := p.get(ctx, next, nil)
-		if err != nil {
-			return nil, err
-		}
 		var files []remoteFile
-		if r.StatusCode == http.StatusOK {
+		r, err := p.get(ctx, next, nil)
+		if err == nil && r.StatusCode == http.StatusOK {
 			err = json.NewDecoder(io.LimitReader(r.Body, 16<<20)).Decode(&files)
-		} else {
+		} else if err == nil {
 			err = p.statusError(r)
 		}
-		r.Body.Close()
+		if r != nil {
+			r.Body.Close()
+		}
 		if cause := context.Cause(ctx); cause != nil {
 			return nil, permanentError{cause}
 		}
