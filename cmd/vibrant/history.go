@@ -8,9 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 )
 
-const historyLimit = 1000 // lines
+const (
+	historyLimit = 1000     // lines
+	historyBytes = 16 << 20 // that are read of a file, its newest
+)
 
 // history keeps typed lines in a file that the user alone may read. Failures to write are ignored: a chat goes on
 // without.
@@ -49,14 +53,20 @@ func openHistory(path string) *history {
 		return h
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err == nil && st.Mode().Perm()&0o077 != 0 {
+	st, err := f.Stat()
+	if err == nil && st.Mode().Perm()&0o077 != 0 {
 		f.Chmod(0o600) // as earlier versions, or another program, left it
 	}
 	r := bufio.NewReader(f)
 	total := 0
+	if err == nil && st.Size() > historyBytes {
+		f.Seek(-historyBytes, io.SeekEnd)
+		r.ReadString('\n')         // the rest of a line
+		total = 2*historyLimit + 1 // so that it is cut
+	}
 	for {
 		line, err := r.ReadString('\n')
-		if line = strings.TrimRight(line, "\r\n"); line != "" {
+		if line = typedLine(line); line != "" {
 			total++
 			if h.lines = append(h.lines, line); len(h.lines) > historyLimit {
 				h.lines = h.lines[1:]
@@ -70,6 +80,16 @@ func openHistory(path string) *history {
 		h.rewrite()
 	}
 	return h
+}
+
+// typedLine returns what the editor may show of a line of the file: none of the characters that nobody can type.
+func typedLine(line string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || reorders(r) {
+			return -1
+		}
+		return r
+	}, line)
 }
 
 // add appends a line.

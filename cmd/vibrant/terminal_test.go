@@ -335,6 +335,18 @@ func TestLongHistoriesAreCut(t *testing.T) {
 	}
 }
 
+// TestForgedHistoriesAreShownAsText has control characters in the file, and a file that is mostly one line.
+func TestForgedHistoriesAreShownAsText(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "history")
+	os.WriteFile(path, []byte(strings.Repeat("a", historyBytes)+"\n\x1b]0;title\a\x00b\u202ec\r\n\x1b\n"), 0o600)
+	if lines := openHistory(path).lines; len(lines) != 1 || lines[0] != "]0;titlebc" {
+		t.Errorf("%.100q", lines)
+	}
+	if st, err := os.Stat(path); err != nil || st.Size() > 100 {
+		t.Errorf("the file is not cut: %v, %v", st, err)
+	}
+}
+
 func TestCommandsThatNeedATerminal(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	h := chatOn(t, true)
