@@ -107,19 +107,14 @@ enum {
 /* Tiles of a row of packed weights, the last of which may be a part. */
 static inline int64_t linear_row_tiles(vb_packed_format f, int64_t cols) { return vb_ceil_div(cols, f.depth); }
 
-/* Columns that the last tiles of rows may lack: an eighth of tiles of 128. Tiles of 256 are whole, but those of NVFP4,
- * whose stored form takes ten times as long. */
-static inline int64_t linear_most_padding(vb_packed_format f, int64_t cols) { return f.depth == 128 ? cols / 8 : cols; }
-
 /* The bytes of the packed form. 0 where a GPU gains nothing from it (no tensor cores) or too much is lost to padding.
- * Rows may lose 3 %, and columns as linear_most_padding says: 576 are five tiles of 128. */
+ * Rows may lose 3 %; columns up to as many as there are, for the stored form takes five to ten times as long. */
 static inline int64_t linear_packed_bytes(const vb_gpu *gpu, vb_dtype type, int64_t rows, int64_t cols) {
     const vb_packed_format f = vb_packed_format_of(type);
     if (gpu->capability < 75 || f.depth == 0) return 0;
     const int64_t tile_rows = vb_ceil_div(rows, VB_PACKED_ROWS), row_tiles = linear_row_tiles(f, cols),
                   tiles = tile_rows * row_tiles;
-    const bool padded = tile_rows * VB_PACKED_ROWS - rows > rows / 32 ||
-                        row_tiles * f.depth - cols > linear_most_padding(f, cols);
+    const bool padded = tile_rows * VB_PACKED_ROWS - rows > rows / 32 || row_tiles * f.depth - cols > cols;
     return padded || tiles > LINEAR_MOST_INT ? 0 : tiles * f.tile_bytes;
 }
 

@@ -101,7 +101,7 @@ static void check_linear(const linear_shape *s, const linear_choice *c, const vb
     default: CHECK_LINEAR(0 && "no kernel");
     }
     CHECK_LINEAR(stored || (f.depth > 0 && gpu->capability >= 75 &&
-                            linear_row_tiles(f, s->cols) * f.depth - s->cols <= linear_most_padding(f, s->cols)));
+                            linear_row_tiles(f, s->cols) * f.depth - s->cols <= s->cols));
 }
 
 static void check_swiglu(const linear_shape *s, const vb_gpu *gpu) {
@@ -283,31 +283,33 @@ static void check_groups(const linear_shape *s, const vb_gpu *gpu, const linear_
     const vb_packed_format f = vb_packed_format_of(s->type);
     const int64_t tiles = linear_row_tiles(f, s->cols), items = vb_ceil_div(linear_tile_rows(s->rows), block->parts);
     linear_items p = *block;
-    const int groups = linear_n1_groups(gpu, f, tiles, items, &p);
+    const int groups = linear_groups(gpu, f, s->n, tiles, items, &p), pairs = s->n == 1 ? 1 : (int)(s->n + 1) / 2;
     CHECK(groups == 1 || (gpu->capability >= 90 && p.ksplit == 1 && p.warps * groups <= LINEAR_GROUPED_WARPS &&
-                          p.blocks == block->blocks && p.stages >= p.parts && p.chunk >= 1 && p.chunk <= p.warps &&
-                          groups * linear_n1_group_bytes(f, tiles, &p) <= p.shared_bytes &&
+                          p.blocks == block->blocks && p.stages >= p.parts && p.chunk >= 1 &&
+                          p.chunk * pairs <= p.warps && (s->n == 1 || p.stages % p.parts == 0) &&
+                          groups * linear_group_bytes(f, s->n, tiles, &p) <= p.shared_bytes &&
                           p.shared_bytes == block->shared_bytes && items > (int64_t)p.blocks * (groups - 1)),
-          "%d groups of %d warps at %ld rows of %ld columns on %d", groups, p.warps, (long)s->rows, (long)s->cols,
+          "%d groups of %d warps at %ld x %ld x %ld on %d", groups, p.warps, (long)s->n, (long)s->cols, (long)s->rows,
           gpu->capability);
 }
 static void check_groups_of_shapes(void) {
     const vb_gpu gpu = {90, 132, 227 << 10, true};
     const struct {
         vb_dtype type;
-        int64_t rows, cols;
+        int64_t n, rows, cols;
         int groups;
-    } products[] = {{VB_Q8_0, 49152, 576, 2}, {VB_NVFP4, 39120, 576, 3},   {VB_Q4_K, 22016, 1024, 1},
-                    {VB_Q4_0, 19568, 1152, 2}, {VB_Q6_K, 151936, 2048, 1}, {VB_Q8_0, 151936, 896, 1}};
-    for (int i = 0; i < 6; i++) {
-        const linear_shape s = {products[i].type, VB_PACKED, 1, products[i].rows, products[i].cols, false, true, true,
-                                true};
+    } products[] = {{VB_Q8_0, 1, 49152, 576, 2},  {VB_NVFP4, 1, 39120, 576, 3},  {VB_Q4_K, 1, 22016, 1024, 1},
+                    {VB_Q4_0, 1, 19568, 1152, 2}, {VB_Q6_K, 1, 151936, 2048, 1}, {VB_Q8_0, 1, 151936, 896, 1},
+                    {VB_MXFP4, 2, 39120, 576, 2}, {VB_NVFP4, 4, 39120, 576, 3},  {VB_Q4_K, 2, 22016, 1024, 1}};
+    for (int i = 0; i < 9; i++) {
+        const linear_shape s = {products[i].type, VB_PACKED, products[i].n, products[i].rows, products[i].cols, false,
+                                true, true, true};
         linear_choice c = choose_linear(&s, &gpu);
         const vb_packed_format f = vb_packed_format_of(s.type);
-        const int groups = linear_n1_groups(&gpu, f, linear_row_tiles(f, s.cols),
-                                            vb_ceil_div(linear_tile_rows(s.rows), c.items.parts), &c.items);
-        CHECK(c.kernel == LINEAR_PACKED_N1 && groups == products[i].groups, "%d groups at %ld rows of %ld columns",
-              groups, (long)s.rows, (long)s.cols);
+        const int groups = linear_groups(&gpu, f, s.n, linear_row_tiles(f, s.cols),
+                                         vb_ceil_div(linear_tile_rows(s.rows), c.items.parts), &c.items);
+        CHECK(c.kernel == (s.n == 1 ? LINEAR_PACKED_N1 : LINEAR_PACKED_N4) && groups == products[i].groups,
+              "%d groups at %ld x %ld x %ld", groups, (long)s.n, (long)s.cols, (long)s.rows);
     }
 }
 
@@ -375,7 +377,7 @@ static void test_linear(void) {
             s.layout = VB_PACKED;
             c = choose_linear(&s, gpu);
             check_linear(&s, &c, gpu);
-            if (c.kernel == LINEAR_PACKED_N1) check_groups(&s, gpu, &c.items);
+            if (c.kernel == LINEAR_PACKED_N1 || c.kernel == LINEAR_PACKED_N4) check_groups(&s, gpu, &c.items);
             s.norm = any_of(2);
             c = choose_fused_linear(&s, gpu);
             if (s.inputs_aligned) check_linear(&s, &c, gpu);
@@ -397,7 +399,7 @@ static void test_linear(void) {
     check_adapted_shapes();
     check_groups_of_shapes();
     for (int g = 0; g < gpu_count; g++) /* hidden sizes of models */
-        for (int64_t hidden = 576; hidden <= 2880; hidden += 64)
+        for (int64_t hidden = 64; hidden <= 2880; hidden += 64)
             CHECK(is_packable(&gpus[g], VB_Q4_1, hidden, hidden) == (gpus[g].capability >= 75), "%ld on %d",
                   (long)hidden, gpus[g].capability);
 }

@@ -89,10 +89,10 @@ vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &
     }
     if constexpr (PARTS == 2 && !NORM && KSPLIT == 1 && !Update::active) {
         linear_items of = items; // a group
-        const int groups = linear_n1_groups(&gpu_of(stream), P::format, in.tiles, in.items, &of);
+        const int groups = linear_groups(&gpu_of(stream), P::format, 1, in.tiles, in.items, &of);
         if (groups > 1) {
             in.stages = of.stages, in.chunk = of.chunk;
-            in.group_bytes = (int)linear_n1_group_bytes(P::format, in.tiles, &of);
+            in.group_bytes = (int)linear_group_bytes(P::format, 1, in.tiles, &of);
             return launch_overlapped(stream, of.blocks, dim3(32 * of.warps, groups), of.shared_bytes,
                                      n1_groups_kernel<Block>, in, out);
         }

@@ -2,6 +2,7 @@
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
+#include "linear/choose_groups.h"
 #include "linear/packed/n4.cuh"
 #include "linear/packed/rows_out.cuh"
 
@@ -13,15 +14,35 @@ __global__ void __launch_bounds__(32 * n4_warps, 2) n4_kernel(N4Input in, RowsOu
     n4_product<Block, PARTS, KSPLIT, TWO>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
 }
 
+// Rows of few tiles: a block's y counts its groups of warps. Such a block leaves no registers to the next kernel's:
+// to spill them costs more.
+template <class Block, bool TWO>
+__global__ void __launch_bounds__(32 * LINEAR_GROUPED_WARPS, 1)
+    n4_groups_kernel(N4Input in, RowsOut<2, NoRowsUpdate> out) {
+    n4_product<Block, 2, 1, TWO, true>(in, out, blockIdx.x * blockDim.y + threadIdx.y, gridDim.x * blockDim.y);
+}
+
 template <class Block, int PARTS, int KSPLIT, class Update>
 vb_status n4(const LinearArgs &a, const LinearExtra &extra, const Update &update, const linear_items &items,
              vb_stream *stream) {
     const RowsOut<PARTS, Update> out = rows_out<Block, PARTS>(a, extra, update);
-    const N4Input in = {a.x, extra.norm, extra.with_norm, extra.eps, (int)a.n, (int)Packed<Block>::tiles_of(a.cols),
-                        ceil_div(out.tile_rows, PARTS), items.stages, items.chunk, items.rounds, (int)a.cols};
-    const bool two = N4Tile<Block>::takes_two && a.n == 2;
+    constexpr bool TWO = N4Tile<Block>::takes_two;
+    N4Input in = {a.x, extra.norm, extra.with_norm, extra.eps, (int)a.n, (int)Packed<Block>::tiles_of(a.cols),
+                  ceil_div(out.tile_rows, PARTS), items.stages, items.chunk, items.rounds, (int)a.cols};
+    const bool two = TWO && a.n == 2;
+    if constexpr (PARTS == 2 && KSPLIT == 1 && std::is_same<Update, NoRowsUpdate>::value) {
+        constexpr vb_packed_format format = Packed<Block>::format;
+        linear_items of = items; // a group
+        const int groups = linear_groups(&gpu_of(stream), format, a.n, in.tiles, in.items, &of);
+        if (groups > 1) {
+            in.stages = of.stages, in.chunk = of.chunk;
+            in.group_bytes = (int)linear_group_bytes(format, a.n, in.tiles, &of);
+            return launch_overlapped(stream, of.blocks, dim3(32 * of.warps, groups), of.shared_bytes,
+                                     two ? n4_groups_kernel<Block, TWO> : n4_groups_kernel<Block, false>, in, out);
+        }
+    }
     return launch_cluster(stream, KSPLIT, items.blocks, 32 * items.warps, items.shared_bytes,
-                          two ? n4_kernel<Block, PARTS, KSPLIT, N4Tile<Block>::takes_two, Update>
+                          two ? n4_kernel<Block, PARTS, KSPLIT, TWO, Update>
                               : n4_kernel<Block, PARTS, KSPLIT, false, Update>,
                           in, out);
 }

@@ -7,6 +7,7 @@
 // took twice as long.
 //
 //   grid     a block for each multiprocessor, or item if there are fewer; up to 8 warps of at most 128 registers
+//            rows of few tiles: groups of warps, each as such a block (choose_groups.h)
 //   shared   the rings, x as bytes (10 an element), sums of each warp of two chunks
 //   moves    the weights once; x once a block, from L2
 //   bound    latency and instructions: to load and quantize x takes about 0.5 us a warp, tile and two rows
@@ -29,22 +30,25 @@ struct N4Input {
     int n, tiles, items;       // rows of x; tiles of a row; items of all blocks
     int stages, chunk, rounds; // of a warp's ring; items between two barriers; items of a block or cluster
     int cols;                  // of x: whole tiles, unless rows are ragged
+    int group_bytes = 0;       // of shared memory of a group of warps
 };
 
 constexpr int n4_warps = LINEAR_WARPS; // at most
 
 // The share of a block, or of a cluster of KSPLIT blocks, in the items: index, index + count, .... n32.cuh describes
 // Out.
-// TWO: of two rows of x (n4_tile.cuh).
-template <class Block, int PARTS, int KSPLIT, bool TWO = false, class Out>
+// TWO: of two rows of x (n4_tile.cuh). GROUPED: the block's threads with the same y are such a block.
+template <class Block, int PARTS, int KSPLIT, bool TWO = false, bool GROUPED = false, class Out>
 VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
     using P = Packed<Block>;
     static_assert(KSPLIT <= 2, "a block finishes two rows of x");
+    static_assert(KSPLIT == 1 || !GROUPED, "clusters are of blocks");
     using X = N4Tile<Block>;
     constexpr int results = 16 * PARTS, stride = results + 8; // of a row of x and item; without conflicts of banks
     constexpr int quads = P::depth / 128;
-    extern __shared__ __align__(128) uint8_t shared[];
+    extern __shared__ __align__(128) uint8_t all_shared[];
+    uint8_t *const shared = GROUPED ? all_shared + threadIdx.y * in.group_bytes : all_shared;
     const int lane = threadIdx.x % 32, warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), warps = blockDim.x / 32;
     const int rank = KSPLIT > 1 ? cluster_rank() : 0, stages = in.stages, n = TWO ? 2 : in.n;
     // of a row, this block's
@@ -215,7 +219,9 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
 #pragma unroll
                     for (int r = 0; r < 2; r++) to[lane % 4 * stride + 16 * p + 8 * r] = sum[p][r];
         }
-        __syncthreads();
+        if constexpr (GROUPED)
+            asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.y), "r"(blockDim.x) : "memory");
+        else __syncthreads();
         if (adds) {
             const int at = smaller(token, n - 1); // of an odd number
             const float *from = sums + (of * warps * n + at) * stride + row;

@@ -226,7 +226,14 @@ func linearOp() *Op {
 	cases = append(cases, // several groups of warps a block
 		Case{Label: "few_tiles", Type: tensor.Q4_K, Dims: []int{1, 256, 8453}, Flags: "packed"},
 		Case{Label: "few_tiles", Type: tensor.Q8_0, Dims: []int{1, 576, 8453}, Flags: "packed"},
-		Case{Label: "few_tiles", Type: tensor.NVFP4, Dims: []int{1, 576, 8453}, Flags: "packed"})
+		Case{Label: "few_tiles", Type: tensor.NVFP4, Dims: []int{1, 576, 8453}, Flags: "packed"},
+		Case{Label: "few_tiles", Type: tensor.IQ4_NL, Dims: []int{2, 576, 8453}, Flags: "packed_bias"},
+		Case{Label: "few_tiles", Type: tensor.Q6_K, Dims: []int{3, 256, 8453}, Flags: "packed"},
+		Case{Label: "few_tiles", Type: tensor.NVFP4, Dims: []int{4, 320, 8453}, Flags: "packed"})
+	for _, rows := range []int{1, 2, 9, 33, 129} { // a tile and a half
+		cases = append(cases, Case{Label: "half_tile", Type: tensor.MXFP4, Dims: []int{rows, 192, 77}, Flags: "packed_bias"},
+			Case{Label: "half_tile", Type: tensor.Q5_1, Dims: []int{rows, 96, 77}, Flags: "packed"})
+	}
 	for _, t := range weightTypes() { // prompts short enough for an interpreter: a part of a tile, a whole one and a row
 		cases = append(cases, Case{Label: "short_prompt", Type: t, Dims: []int{33, 256, 5}, Flags: "packed_bias"},
 			Case{Label: "short_prompt", Type: t, Dims: []int{129, 256, 1}, Flags: "packed_bias"})
