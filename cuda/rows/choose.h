@@ -85,7 +85,13 @@ typedef struct rows_plan {
     int lanes;      /* narrow, staged: of a row, a power of two up to 32; or staged: all of the block's threads */
     int rows;       /* staged: of a block */
     int64_t chunks; /* of a row */
+    int width;      /* narrow, registers: elements of a vector */
 } rows_plan;
+
+/* Elements of the vectors that norms have: of 16 bytes, or of 8 where rows of 16 bits are whole ones. */
+static inline int rows_norm_width(vb_dtype type, int64_t cols) {
+    return type != VB_F32 && cols % 8 == 4 ? 4 : rows_wide(type);
+}
 
 /* Shared memory of a block with so many rows. */
 static inline int64_t rows_staged_bytes(int64_t rows, int64_t cols, int element_bytes) {
@@ -94,7 +100,7 @@ static inline int64_t rows_staged_bytes(int64_t rows, int64_t cols, int element_
 /* A row a block where rows are few or long, else several. Rows that do not fit leave ROWS_NONE. */
 static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t cols, const vb_gpu *gpu) {
     const int bytes = type == VB_F32 ? 4 : 2;
-    rows_plan plan = {ROWS_NONE, 1, ROWS_NARROW_THREADS, 1, 1, 1, 1};
+    rows_plan plan = {ROWS_NONE, 1, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
     if (rows <= gpu->multiprocessors || cols > 1024 || (cols > 256 && rows <= 8 * gpu->multiprocessors)) {
         /* Of many rows a multiprocessor has two at a time: one is copied while the other is computed. */
         const int few = rows <= gpu->multiprocessors, most = ROWS_MOST_THREADS / 32 / (few ? 1 : 2);
@@ -118,11 +124,11 @@ static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t 
 }
 
 /* block_vectors: which a block has before a cluster shares them, which takes time for each reduction. `staged`: whether
- * the operation knows that plan. */
+ * the operation knows that plan. `width`: elements of a vector. */
 static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, int aligned, int64_t block_vectors,
-                                    int staged, const vb_gpu *gpu) {
-    rows_plan plan = {ROWS_NONE, 1, ROWS_LOOPED_THREADS, 1, 0, 1, 0};
-    const int width = rows_wide(type), sms = gpu->multiprocessors;
+                                    int staged, int width, const vb_gpu *gpu) {
+    rows_plan plan = {ROWS_NONE, 1, ROWS_LOOPED_THREADS, 1, 0, 1, 0, width};
+    const int sms = gpu->multiprocessors;
     const int64_t vectors = cols / width, most_part = 4 * ROWS_MOST_THREADS;
     int64_t part = vectors;
     plan.chunks = vb_ceil_div(cols, ROWS_CHUNK);
@@ -156,11 +162,11 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
 }
 
 /* Several rows a warp, or one: rows of up to 128 whole vectors, if there are more than `least`. */
-static inline int choose_rows_narrow(rows_plan *plan, vb_dtype type, int64_t rows, int64_t cols, int aligned,
-                                     int64_t least) {
-    const int64_t vectors = cols / rows_wide(type);
-    if (!aligned || cols % rows_wide(type) != 0 || rows <= least || vectors > 32 * 4) return 0;
-    const rows_plan narrow = {ROWS_NARROW, vectors > 32 ? 4 : 1, ROWS_NARROW_THREADS, 1, 1, 1, 1};
+static inline int choose_rows_narrow(rows_plan *plan, int64_t rows, int64_t cols, int aligned, int64_t least,
+                                     int width) {
+    const int64_t vectors = cols / width;
+    if (!aligned || cols % width != 0 || rows <= least || vectors > 32 * 4) return 0;
+    const rows_plan narrow = {ROWS_NARROW, vectors > 32 ? 4 : 1, ROWS_NARROW_THREADS, 1, 1, 1, 1, width};
     *plan = narrow;
     while (plan->lanes * plan->per_thread < vectors) plan->lanes *= 2;
     if (vb_ceil_div(rows, ROWS_NARROW_THREADS / plan->lanes) > INT32_MAX) plan->kernel = ROWS_NONE;
@@ -174,7 +180,7 @@ static inline int choose_rows_narrow_words(rows_plan *plan, vb_dtype type, int64
     const int64_t words = type == VB_F32 ? cols : cols / 2 + 1, sms = gpu->multiprocessors,
                   most = rows <= ROWS_STAGED_BLOCKS * ROWS_NARROW_THREADS / 32 * sms ? 8 : 4;
     if (rows <= sms || words <= 16 || words > 32 * most) return 0;
-    const rows_plan narrow = {ROWS_NARROW_WORDS, words > 32 * 4 ? 8 : 4, ROWS_NARROW_THREADS, 1, 1, 1, 1};
+    const rows_plan narrow = {ROWS_NARROW_WORDS, words > 32 * 4 ? 8 : 4, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
     *plan = narrow;
     while (plan->lanes * plan->per_thread < words) plan->lanes *= 2;
     return vb_ceil_div(rows, ROWS_NARROW_THREADS / plan->lanes) <= INT32_MAX;
@@ -183,15 +189,17 @@ static inline int choose_rows_narrow_words(rows_plan *plan, vb_dtype type, int64
 /* Norms of many rows of few bytes: a block of one such row is mostly beginning and end. */
 static inline rows_plan choose_norm(vb_dtype type, int64_t rows, int64_t cols, int aligned, int64_t block_vectors,
                                     const vb_gpu *gpu) {
+    const int width = rows_norm_width(type, cols);
     rows_plan plan;
-    if (choose_rows_narrow(&plan, type, rows, cols, aligned, 4 * gpu->multiprocessors)) return plan;
-    return choose_rows(type, rows, cols, aligned, block_vectors, 1, gpu);
+    if (choose_rows_narrow(&plan, rows, cols, aligned, 4 * gpu->multiprocessors, width)) return plan;
+    return choose_rows(type, rows, cols, aligned, block_vectors, 1, width, gpu);
 }
 static inline rows_plan choose_softmax(vb_dtype type, int64_t rows, int64_t cols, int aligned, const vb_gpu *gpu) {
     rows_plan plan;
-    if (choose_rows_narrow(&plan, type, rows, cols, aligned, gpu->multiprocessors)) return plan;
+    const int width = rows_wide(type);
+    if (choose_rows_narrow(&plan, rows, cols, aligned, gpu->multiprocessors, width)) return plan;
     if (choose_rows_narrow_words(&plan, type, rows, cols, gpu)) return plan;
-    return choose_rows(type, rows, cols, aligned, 512, 1, gpu);
+    return choose_rows(type, rows, cols, aligned, 512, 1, width, gpu);
 }
 
 /* ---- transformers ----------------------------------------------------------------------------------------------- */

@@ -9,13 +9,14 @@ static void check_rows(rows_plan plan, vb_dtype type, int64_t rows, int64_t cols
     CHECK(condition, "%s on %d: %s %ld x %ld, %d a thread, %d threads, cluster %d, %d lanes",                          \
           rows_kernel_info(plan.kernel).name, gpu->capability, vb_dtype_string(type), (long)rows, (long)cols,          \
           plan.per_thread, plan.threads, plan.cluster, plan.lanes)
-    const int vectors = aligned && cols % rows_wide(type) == 0, bytes = type == VB_F32 ? 4 : 2;
+    const int bytes = type == VB_F32 ? 4 : 2, width = plan.width,
+              vectors = aligned && (width == rows_wide(type) || width * bytes == 8) && cols % width == 0;
     CHECK_IT(plan.kernel != ROWS_NONE);
     CHECK_IT(plan.threads % 32 == 0 && plan.threads >= 32 && plan.threads <= 1024);
     switch (plan.kernel) {
     case ROWS_NARROW:
         CHECK_IT(plan.lanes <= 32 && (plan.lanes & (plan.lanes - 1)) == 0);
-        CHECK_IT(vectors && plan.lanes * plan.per_thread * rows_wide(type) >= cols);
+        CHECK_IT(vectors && plan.lanes * plan.per_thread * width >= cols);
         break;
     case ROWS_NARROW_WORDS: /* the worst place of a row's start */
         CHECK_IT(plan.lanes <= 32 && (plan.lanes & (plan.lanes - 1)) == 0);
@@ -28,7 +29,7 @@ static void check_rows(rows_plan plan, vb_dtype type, int64_t rows, int64_t cols
         break;
     case ROWS_REGISTERS:
         CHECK_IT(vectors && (plan.cluster == 1 || gpu->capability >= 90) && plan.cluster <= 16);
-        CHECK_IT((int64_t)plan.cluster * plan.threads * plan.per_thread * rows_wide(type) >= cols);
+        CHECK_IT((int64_t)plan.cluster * plan.threads * plan.per_thread * width >= cols);
         break;
     case ROWS_CHUNKED: CHECK_IT(plan.chunks > 1 && rows * plan.chunks <= INT32_MAX); break;
     default: CHECK_IT(plan.kernel == ROWS_LOOPED && rows <= INT32_MAX);
@@ -44,7 +45,8 @@ static void test_rows(void) {
         const int64_t rows = any_size(24), cols = any_of(2) ? 8 * any_size(16) : any_size(20);
         for (int g = 0; g < gpu_count; g++) {
             check_rows(choose_softmax(type, rows, cols, aligned, &gpus[g]), type, rows, cols, aligned, &gpus[g]);
-            check_rows(choose_rows(type, rows, cols, aligned, 512, 0, &gpus[g]), type, rows, cols, aligned, &gpus[g]);
+            check_rows(choose_rows(type, rows, cols, aligned, 512, 0, rows_norm_width(type, cols), &gpus[g]), type, rows,
+                       cols, aligned, &gpus[g]);
             check_rows(choose_norm(type, rows, cols, aligned, any_of(2) ? 512 : ROWS_MOST_THREADS, &gpus[g]), type,
                        rows, cols, aligned, &gpus[g]);
         }
@@ -107,8 +109,10 @@ static void test_rows(void) {
     CHECK(choose_softmax(VB_F32, 4096, 4096, 1, hopper).kernel == ROWS_REGISTERS, "softmax of 4096");
     CHECK(choose_softmax(VB_F32, 1, 151936, 1, hopper).cluster == 16, "softmax of a vocabulary");
     CHECK(choose_norm(VB_BF16, 30000, 3001, 1, 512, hopper).kernel == ROWS_STAGED, "norm of odd rows");
-    CHECK(choose_rows(VB_F32, 4096, 4097, 1, 512, 0, hopper).kernel == ROWS_LOOPED,
+    CHECK(choose_norm(VB_BF16, 4120, 2476, 1, 512, hopper).kernel == ROWS_REGISTERS, "norm of vectors of 8 bytes");
+    CHECK(choose_softmax(VB_BF16, 4120, 2476, 1, hopper).kernel == ROWS_STAGED, "softmax has no vectors of 8 bytes");
+    CHECK(choose_rows(VB_F32, 4096, 4097, 1, 512, 0, 4, hopper).kernel == ROWS_LOOPED,
           "norm of odd rows with an addition");
-    CHECK(choose_rows(VB_F32, 1, 151936, 1, 512, 1, &gpus[4]).kernel == ROWS_CHUNKED,
+    CHECK(choose_rows(VB_F32, 1, 151936, 1, 512, 1, 4, &gpus[4]).kernel == ROWS_CHUNKED,
           "norm of a long row before Hopper");
 }

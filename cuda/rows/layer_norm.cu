@@ -3,7 +3,8 @@
 //   out[r][c] = (x[r][c] - mean_r) / sqrt(variance_r + eps) * weight[c] + bias[c];  weight, bias may be left out
 // The squares are summed once the mean is known. A difference of sums of squares would be noise beside a large mean.
 //
-//   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread, held over both reductions
+//   registers  grid rows * cluster, block 32..1024 threads; loads of 16 or 8 bytes, 1..4 a thread, held over both
+//              reductions
 //   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane
 //   staged     staged.cuh
 //   looped     grid rows, block 512; reads the row three times (twice from the cache) and writes it once
@@ -60,10 +61,9 @@ VB_DEVICE Spread block_spread(Spread x, float count, float2 *scratch) {
     return x;
 }
 
-template <class T, int PER_THREAD>
+template <class T, class V, int PER_THREAD>
 __global__ void __launch_bounds__(max_row_threads)
     layer_norm_registers_kernel(T *out, const T *in, const float *weight, const float *bias, int64_t cols, float eps) {
-    using V = typename Wide<T>::type;
     __shared__ float scratch[32], sums[max_cluster], squares_of[max_cluster];
     __shared__ float2 spreads[32];
     const int size = cluster_size(), rank = cluster_rank();
@@ -126,11 +126,10 @@ __global__ void __launch_bounds__(max_row_threads)
 }
 
 // LOADS vectors a lane; `lanes` of a row are a power of two.
-template <class T, int LOADS>
+template <class T, class V, int LOADS>
 __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
     layer_norm_narrow_kernel(T *out, const T *in, const float *weight, const float *bias, int64_t rows, int cols,
                              float eps, int lanes) {
-    using V = typename Wide<T>::type;
     wait_for_previous_kernel();
     release_next_kernel();
     const RowThreads threads = {(int)threadIdx.x & (lanes - 1), lanes, nullptr};
@@ -282,16 +281,23 @@ extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const
         T *const o = (T *)out;
         const T *const x = (const T *)in;
         if (plan.kernel == ROWS_REGISTERS)
-            return with_per_thread(plan.per_thread, [&](auto per_thread) {
-                return launch_cluster(stream, plan.cluster, (unsigned)(rows * plan.cluster), plan.threads, 0,
-                                      layer_norm_registers_kernel<T, decltype(per_thread)::value>, o, x, weight, bias,
-                                      cols, eps);
+            return with_row_vectors<T>(plan, [&](auto vector) {
+                using V = decltype(vector);
+                return with_per_thread(plan.per_thread, [&](auto per_thread) {
+                    return launch_cluster(stream, plan.cluster, (unsigned)(rows * plan.cluster), plan.threads, 0,
+                                          layer_norm_registers_kernel<T, V, decltype(per_thread)::value>, o, x, weight,
+                                          bias, cols, eps);
+                });
             });
         if (plan.kernel == ROWS_NARROW)
-            return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads,
-                                     0, plan.per_thread == 1 ? layer_norm_narrow_kernel<T, 1>
-                                                             : layer_norm_narrow_kernel<T, 4>, o, x, weight, bias, rows,
-                                     (int)cols, eps, plan.lanes);
+            return with_row_vectors<T>(plan, [&](auto vector) {
+                using V = decltype(vector);
+                return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes),
+                                         plan.threads, 0,
+                                         plan.per_thread == 1 ? layer_norm_narrow_kernel<T, V, 1>
+                                                              : layer_norm_narrow_kernel<T, V, 4>,
+                                         o, x, weight, bias, rows, (int)cols, eps, plan.lanes);
+            });
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, LayerNormStaged{weight, bias, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)

@@ -3,7 +3,8 @@
 //   scale_r = 1 / sqrt(mean_c(x[r][c]^2) + eps);  out[r][c] = x[r][c] * scale_r * weight[c]     (Zhang & Sennrich 2019)
 //   x = in, or x = a + b rounded to the type and stored as sum. In place allowed.
 //
-//   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; 192 bytes of shared memory
+//   registers  grid rows * cluster, block 32..1024 threads; loads of 16 or 8 bytes, 1..4 a thread; 192 bytes of shared
+//              memory
 //   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane; not with the addition
 //   staged     staged.cuh; not with the addition
 //   looped     grid rows, block 512; reads the row twice (once from the cache) and writes it once
@@ -33,12 +34,21 @@ VB_DEVICE float rms_scale(float sum_of_squares, int64_t cols, float eps) {
     return 1.0f / sqrtf(sum_of_squares / (float)cols + eps);
 }
 
+// A vector of so many bytes, of 16 by the reader.
+template <class V>
+VB_DEVICE V load_vector(const StreamReader &reader, const V *at, Constant<16>) {
+    return reader.load(at);
+}
+template <class V>
+VB_DEVICE V load_vector(const StreamReader &, const V *at, Constant<8>) {
+    return *at;
+}
+
 // ADD: x = a + b, also stored to sum; else x = a, and b and sum are unused.
-template <class T, int PER_THREAD, bool ADD>
+template <class T, class V, int PER_THREAD, bool ADD>
 __global__ void __launch_bounds__(max_row_threads)
     rms_registers_kernel(T *sum, T *out, const T *a, const T *b, const float *weight, int64_t cols, float eps,
                          bool streamed) {
-    using V = typename Wide<T>::type;
     __shared__ float scratch[32], slots[max_cluster];
     const int size = cluster_size(), rank = cluster_rank();
     if (size > 1) cluster_arrive();
@@ -49,13 +59,15 @@ __global__ void __launch_bounds__(max_row_threads)
     const V *source = reinterpret_cast<const V *>(a + row * cols),
             *source2 = reinterpret_cast<const V *>(b + row * cols);
     const StreamReader reader(streamed);
+    constexpr Constant<(int)sizeof(V)> bytes;
     V x[PER_THREAD];
     if (ADD) {
         V y[PER_THREAD];
 #pragma unroll
         for (int v = 0; v < PER_THREAD; v++)
             if (first + v * stride < vectors)
-                x[v] = reader.load(source + first + v * stride), y[v] = reader.load(source2 + first + v * stride);
+                x[v] = load_vector(reader, source + first + v * stride, bytes),
+                y[v] = load_vector(reader, source2 + first + v * stride, bytes);
 #pragma unroll
         for (int v = 0; v < PER_THREAD; v++)
             if (first + v * stride < vectors) {
@@ -67,7 +79,7 @@ __global__ void __launch_bounds__(max_row_threads)
     } else {
 #pragma unroll
         for (int v = 0; v < PER_THREAD; v++)
-            if (first + v * stride < vectors) x[v] = reader.load(source + first + v * stride);
+            if (first + v * stride < vectors) x[v] = load_vector(reader, source + first + v * stride, bytes);
     }
     float squares = 0.0f;
 #pragma unroll
@@ -92,13 +104,12 @@ __global__ void __launch_bounds__(max_row_threads)
         }
 }
 
-template <class T, int LOADS>
+template <class T, class V, int LOADS>
 __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
     rms_narrow_kernel(T *out, const T *in, const float *weight, int64_t rows, int cols, float eps, int lanes) {
-    using V = typename Wide<T>::type;
     wait_for_previous_kernel();
     release_next_kernel();
-    NarrowRow<T, LOADS> row(in, rows, cols, lanes);
+    NarrowRow<T, LOADS, V> row(in, rows, cols, lanes);
     const RowThreads threads = {row.lane, lanes, nullptr};
     float squares = 0.0f;
     row.each_element([&](int i, int e) { squares += to_float(row.x[i].at[e]) * to_float(row.x[i].at[e]); });
@@ -188,7 +199,8 @@ template <bool ADD>
 vb_status rms(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type, int64_t rows,
               int64_t cols, float eps, vb_stream *stream) {
     const vb_gpu &gpu = gpu_of(stream);
-    const rows_plan plan = ADD ? choose_rows(type, rows, cols, aligned16(sum, out, a, b, weight), 512, 0, &gpu)
+    const rows_plan plan = ADD ? choose_rows(type, rows, cols, aligned16(sum, out, a, b, weight), 512, 0,
+                                             rows_norm_width(type, cols), &gpu)
                                : choose_norm(type, rows, cols, aligned16(out, a, weight), 512, &gpu);
     chosen(stream, rows_kernel_info(plan.kernel), ADD ? "add_rms_norm" : "rms_norm", type, "rows cols", rows, cols);
     if (plan.kernel == ROWS_NONE) return VB_UNSUPPORTED;
@@ -197,15 +209,23 @@ vb_status rms(void *sum, void *out, const void *a, const void *b, const float *w
         T *s = (T *)sum, *o = (T *)out;
         const T *x = (const T *)a, *y = (const T *)b;
         if (plan.kernel == ROWS_REGISTERS)
-            return with_per_thread(plan.per_thread, [&](auto per_thread) {
-                return launch_cluster(stream, plan.cluster, (unsigned)(rows * plan.cluster), plan.threads, 0,
-                                      rms_registers_kernel<T, decltype(per_thread)::value, ADD>, s, o, x, y, weight,
-                                      cols, eps, beyond_l2((ADD ? 2 : 1) * rows * cols * (int64_t)sizeof(T), stream));
+            return with_row_vectors<T>(plan, [&](auto vector) {
+                using V = decltype(vector);
+                return with_per_thread(plan.per_thread, [&](auto per_thread) {
+                    return launch_cluster(stream, plan.cluster, (unsigned)(rows * plan.cluster), plan.threads, 0,
+                                          rms_registers_kernel<T, V, decltype(per_thread)::value, ADD>, s, o, x, y,
+                                          weight, cols, eps,
+                                          beyond_l2((ADD ? 2 : 1) * rows * cols * (int64_t)sizeof(T), stream));
+                });
             });
         if (plan.kernel == ROWS_NARROW)
-            return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads,
-                                     0, plan.per_thread == 1 ? rms_narrow_kernel<T, 1> : rms_narrow_kernel<T, 4>, o, x,
-                                     weight, rows, (int)cols, eps, plan.lanes);
+            return with_row_vectors<T>(plan, [&](auto vector) {
+                using V = decltype(vector);
+                return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes),
+                                         plan.threads, 0,
+                                         plan.per_thread == 1 ? rms_narrow_kernel<T, V, 1> : rms_narrow_kernel<T, V, 4>,
+                                         o, x, weight, rows, (int)cols, eps, plan.lanes);
+            });
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, RmsStaged{weight, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)

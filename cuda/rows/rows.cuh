@@ -2,7 +2,7 @@
 //
 //   narrow     A warp has several rows, each held in the registers of 1 to 32 lanes (softmax).
 //   registers  A block, or on Hopper a cluster of up to 16 blocks, holds its row in registers: read once, written once.
-//              Needs rows of whole 16-byte vectors, at most 4 a thread.
+//              Needs rows of whole vectors of 16 bytes (norms: or of 8), at most 4 a thread.
 //   staged     A block has one or several rows in shared memory, of any size that fits and any alignment (staged.cuh).
 //   looped     A block walks its row element by element, twice: any size and alignment.
 //   chunked    A longer row, where rows are too few to fill the GPU, is cut into chunks. One kernel reduces each chunk
@@ -56,6 +56,12 @@ vb_status with_per_thread(int per_thread, F f) {
     }
 }
 
+// Calls f(vector) with a vector of the type that the plan's rows have.
+template <class T, class F>
+vb_status with_row_vectors(const rows_plan &plan, F f) {
+    return plan.width == 4 ? f(Vec<T, 4>()) : f(typename Wide<T>::type());
+}
+
 // Calls f(i, x[i]) for i below n, by the threads of a block. Several loads of a thread are under way before its first
 // call, which may write x[i].
 template <class T, class F>
@@ -83,9 +89,8 @@ VB_DEVICE float lanes_reduce(float x, int lanes) {
 
 // A narrow row in the registers of `lanes` lanes: LOADS vectors a lane. Lanes behind the last row have no vectors, and
 // take part in reductions.
-template <class T, int LOADS>
+template <class T, int LOADS, class V = typename Wide<T>::type>
 struct NarrowRow {
-    using V = typename Wide<T>::type;
     int lane, lanes, units; // of the row's vectors the lane has lane, lane + lanes, ... below units
     int64_t first;          // element of the row in the matrix
     V x[LOADS];
