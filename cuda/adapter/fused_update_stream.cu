@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(threads, 2) fused_update_short_kernel(StreamPr
 #if __CUDA_ARCH__ >= 800
     constexpr int steps = ADAPTER_SHORT_DEPTH / 32 / warps;
     __shared__ float parts[warps * 16 * 8];
-    __shared__ T h[16 * 16];
+    __shared__ __align__(4) T h[16 * 16]; // read two at a time
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
     const int row0 = (int)blockIdx.x * 16, share = (int)blockIdx.y * warps + warp, shares = (int)gridDim.y * warps;
     wait_for_previous_kernel();

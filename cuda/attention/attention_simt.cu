@@ -52,7 +52,7 @@ template <class TQ, class TKV, int DIMS, int ROWS, int LANES>
 __global__ void __launch_bounds__(threads)
     attention_simt_kernel(AttentionShape a, AttentionParts parts, bool vectors) {
     constexpr int per_lane = DIMS / LANES, vectors_per_lane = per_lane / 4, keys_per_step = threads / LANES;
-    __shared__ float query[ROWS * DIMS];
+    __shared__ __align__(16) float query[ROWS * DIMS]; // read four at a time
     __shared__ float warp_out[warps * ROWS * DIMS];
     __shared__ float2 warp_stats[warps][ROWS];
     __shared__ int range[2];

@@ -219,16 +219,17 @@ static inline int attention_f32_suits(const vb_attention_args *a, const vb_gpu *
 
 /* ---- choice ------------------------------------------------------------------------------------------------------ */
 
-/* Whether tiles of prompts take less time than blocks that share keys. They do where a fifth or third of the
- * multiprocessors have a tile. Over few keys they do for 16-bit queries, whose conversion costs nothing: before Hopper
- * over few keys alone. */
+/* Whether tiles of prompts take less time than blocks that share keys: of more than 16 rows where keys are few or many
+ * multiprocessors have a tile, of fewer where a third have, of up to 8 where half have. Over few keys they do for
+ * 16-bit queries, whose conversion costs nothing. Times of 200 random cases: docs/experiments/2026-11-27-shapes.md. */
 static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gpu) {
-    const int64_t rows = attention_rows(a), tiles = attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS);
-    if (!attention_prefill_sm90_suits(a, gpu)) return a->type == a->kv_type && rows > 16 && a->kv_len <= 128;
-    if (a->type != a->kv_type) return rows > 16 && a->kv_len <= 1024 && 3 * tiles >= gpu->multiprocessors;
-    if (rows <= 8) return 0;
-    return a->kv_len <= 512 || (rows > 16 ? 5 * tiles >= gpu->multiprocessors
-                                          : 3 * tiles >= gpu->multiprocessors && a->kv_len <= 4096);
+    const int64_t rows = attention_rows(a), tiles = attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS),
+                  sms = gpu->multiprocessors, keys = a->kv_len;
+    const int few_keys = keys <= 128 * tiles;
+    if (!attention_prefill_sm90_suits(a, gpu)) return a->type == a->kv_type && rows > 16 && (keys <= 128 || few_keys);
+    if (a->type != a->kv_type) return rows > 16 && keys <= 1024 && 3 * tiles >= sms;
+    if (rows <= 8) return a->dim <= 128 && keys >= 256 && keys <= 8192 && 9 * tiles >= 4 * sms;
+    return keys <= 512 || (rows > 16 ? few_keys || 5 * tiles >= sms : 3 * tiles >= sms && keys <= 4096);
 }
 
 static inline attention_kernel choose_attention(const vb_attention_args *a, const vb_gpu *gpu) {
