@@ -97,13 +97,26 @@ static inline int matmul_3xtf32_suits(const vb_matmul_args *x, const vb_gpu *gpu
 
 enum { GEMM_M64_TILE = 128, GEMM_M64_DEPTH = 64, GEMM_M64_MOST_KSPLIT = 8 };
 
-/* Blocks of a cluster of gemm_m64_sm90.cu: as many as there are multiprocessors for, so long as each has eight steps.
- * */
-static inline int gemm_m64_ksplit(int64_t n, int64_t k, int64_t batch, int multiprocessors) {
-    const int64_t tiles = vb_ceil_div(n, GEMM_M64_TILE) * batch, steps = vb_ceil_div(k, GEMM_M64_DEPTH);
+/* Blocks of a cluster of gemm_m64_sm90.cu, of which 2 share a multiprocessor, and the time. At least as many as there are
+ * multiprocessors for, so long as each has eight steps; more of four steps where these take a twentieth less time. */
+static inline double gemm_m64_plan(int *ksplit, int64_t few, int64_t many, int64_t k, int64_t batch,
+                                   int multiprocessors) {
+    const int64_t tiles = vb_ceil_div(many, GEMM_M64_TILE) * batch, steps = vb_ceil_div(k, GEMM_M64_DEPTH);
+    const double moved = 2e-6 / 1.9 * ((double)few * k + (double)k * many + (double)few * many) * batch;
+    double least = 0;
+    for (int blocks = 1; blocks <= GEMM_M64_MOST_KSPLIT && (blocks == 1 || steps >= 4 * blocks); blocks *= 2) {
+        const double taken = (double)(tiles * blocks) / (2.0 * multiprocessors), rounds = taken > 1 ? taken : 1,
+                     step = 0.165 + 1.05 * (taken < 1 ? taken : 1),
+                     waited = rounds * step * (few > 32 ? 1.5 : 1) * (double)vb_ceil_div(steps, blocks),
+                     time = 2.2 + (waited > moved ? waited : moved) + (blocks > 1 ? few > 32 ? 1.8 : 0.4 : 0);
+        const int room = tiles * blocks <= multiprocessors && steps >= 8 * blocks;
+        if (blocks == 1 || room || time < 0.95 * least) least = time, *ksplit = blocks;
+    }
+    return least;
+}
+static inline int gemm_m64_ksplit(int64_t few, int64_t many, int64_t k, int64_t batch, int multiprocessors) {
     int ksplit = 1;
-    while (2 * ksplit <= GEMM_M64_MOST_KSPLIT && tiles * ksplit * 2 <= multiprocessors && steps >= 16 * ksplit)
-        ksplit *= 2;
+    gemm_m64_plan(&ksplit, few, many, k, batch, multiprocessors);
     return ksplit;
 }
 /* Whether the few are columns of B: the product is computed turned. */
@@ -156,12 +169,12 @@ static inline int matmul_parts(int64_t tiles, int64_t steps, int64_t places, int
 }
 /* The tiles of a product and the blocks that share each, of which a GPU holds `places`. */
 typedef struct matmul_ksplit_plan {
-    int tile_m, tile_n, parts;
+    int tile_m, tile_n, parts, depth; /* of a step */
     int64_t tiles, steps, places;
 } matmul_ksplit_plan;
 static inline matmul_ksplit_plan matmul_plan_tiles(const vb_matmul_args *x, int tile_m, int tile_n, int depth,
                                                    int64_t places, int least) {
-    matmul_ksplit_plan plan = {tile_m, tile_n, 1, 0, vb_ceil_div(x->k, depth), places};
+    matmul_ksplit_plan plan = {tile_m, tile_n, 1, depth, 0, vb_ceil_div(x->k, depth), places};
     plan.tiles = vb_ceil_div(x->m, tile_m) * vb_ceil_div(x->n, tile_n) * x->batch;
     if (least > 0) plan.parts = matmul_parts(plan.tiles, plan.steps, places, least);
     return plan;
@@ -199,43 +212,71 @@ static inline int matmul_f32_turns(const vb_matmul_args *x) {
            vb_ceil_div(few, MATMUL_TURN_SIDE) <= MATMUL_MOST_GRID_Y && matrices <= MATMUL_MOST_GRID_Y;
 }
 
-/* Microseconds of kernels: fits to 1,700 products drawn at random, on an H100, by 0.15 of their logarithm
+/* Microseconds of kernels: fits to 25,000 runs of 800 products drawn at random, on an H100, by 0.14 of their logarithm
  * (docs/experiments/2026-11-27-shapes.md). A step takes longer the fuller the GPU is. */
 typedef struct matmul_times {
-    double start, block, step, crowded, add, store; /* `add`: the addition of parts; `store`: a million elements of C */
+    double start, block, step, crowded;
+    double add, part;        /* where blocks share k: the addition of parts; a million elements of one of them */
+    double store, odd_store; /* a million elements of C; the share more where its rows begin anywhere */
+    double rate;             /* megabytes of the matrices in a microsecond, at most */
+    double odd;              /* the share more of a step for each operand whose rows begin anywhere */
 } matmul_times;
 static inline double matmul_millions_of_c(const vb_matmul_args *x) { return 1e-6 * x->m * x->n * x->batch; }
-static inline double matmul_time(const matmul_ksplit_plan *plan, matmul_times t, double millions_of_c) {
+static inline double matmul_megabytes(const vb_matmul_args *x) {
+    return 1e-6 * matmul_element_bytes(x->type) * x->batch *
+           ((double)x->m * x->k + (double)x->k * x->n + (double)x->m * x->n);
+}
+static inline double matmul_time(const matmul_ksplit_plan *plan, const matmul_times *t, const vb_matmul_args *x) {
+    const int odd = !matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride) +
+                    !matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride),
+              odd_c = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
     const double taken = (double)plan->tiles * plan->parts / (double)plan->places, rounds = taken > 1 ? taken : 1,
-                 crowded = taken < 1 ? taken : 1, steps = (double)vb_ceil_div(plan->steps, plan->parts);
-    return t.start + rounds * (t.block + (t.step + t.crowded * crowded) * steps) + (plan->parts > 1 ? t.add : 0) +
-           t.store * millions_of_c;
+                 crowded = taken < 1 ? taken : 1, whole = (double)x->k / plan->depth,
+                 steps = plan->parts > 1 ? (double)vb_ceil_div(plan->steps, plan->parts) : whole > 0.25 ? whole : 0.25,
+                 step = (t->step + t->crowded * crowded) * (1 + t->odd * odd), c = matmul_millions_of_c(x),
+                 waited = t->start + rounds * (t->block + step * steps), moved = 1.5 + matmul_megabytes(x) / t->rate;
+    return (waited > moved ? waited : moved) + t->store * c * (1 + t->odd_store * odd_c) +
+           (plan->parts > 1 ? t->add + t->part * plan->parts * c : 0);
+}
+/* The time by as many blocks a tile as take least: as the places have room for, half as many or twice. */
+static inline double matmul_fewest_parts(matmul_ksplit_plan *plan, const matmul_times *t, const vb_matmul_args *x,
+                                         int least) {
+    const int planned = plan->parts;
+    int best = planned;
+    double time = matmul_time(plan, t, x);
+    for (int i = 0; i < 2; i++) {
+        plan->parts = i ? 2 * planned : planned / 2;
+        if (plan->parts < 1 || plan->parts > MATMUL_MOST_PARTS || (int64_t)plan->parts * least > plan->steps ||
+            plan->tiles > MATMUL_MOST_SHARED_TILES)
+            continue;
+        const double other = matmul_time(plan, t, x);
+        if (other < time) time = other, best = plan->parts;
+    }
+    plan->parts = best;
+    return time;
 }
 /* The fastest tile of matmul_mma, and by how many blocks. */
 static inline double matmul_mma_plan_of(matmul_ksplit_plan *best, const vb_matmul_args *x, const vb_gpu *gpu) {
     const struct {
         int m, n, most; /* blocks a multiprocessor */
         matmul_times times;
-        double odd; /* more for a block where rows of C begin anywhere */
-    } tiles[] = {{128, 256, 1, {5.5, 1.3, 0.66, 0.97, 2.0, 0.62}, 1.1},
-                 {128, 128, 2, {3.3, 4.1, 1.7, 0.1, 7.0, 0.4}, 0.3},
-                 {64, 64, 4, {1.7, 0.24, 0.17, 1.7, 1.65, 1.6}, 0.6}};
-    const int odd = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
+    } tiles[] = {{128, 256, 1, {1.8, 1.2, 1.5, 0.53, 0.1, 3.5, 2.1, 0, 2.4, 0}},
+                 {128, 128, 2, {0.75, 1.9, 0.87, 0.72, 0.9, 4.7, 0.8, 0, 1.5, 0}},
+                 {64, 64, 4, {1.6, 0.62, 0.34, 1.29, 1.1, 2.4, 0.9, 0.26, 1.9, 0}}};
     double least = 0;
     for (int i = 0; i < 3; i++) {
         const int64_t room = (gpu->shared_bytes + 1024) / (matmul_mma_bytes(tiles[i].m, tiles[i].n) + 1024);
         if (room == 0) continue;
-        const matmul_ksplit_plan plan =
+        matmul_ksplit_plan plan =
             matmul_plan_tiles(x, tiles[i].m, tiles[i].n, MATMUL_MMA_DEPTH,
                               (room < tiles[i].most ? room : tiles[i].most) * gpu->multiprocessors, 3);
-        matmul_times times = tiles[i].times;
-        if (odd) times.block += tiles[i].odd;
-        double time = matmul_time(&plan, times, matmul_millions_of_c(x));
+        double time = matmul_fewest_parts(&plan, &tiles[i].times, x, 3);
         /* Where a multiprocessor has one block, the last round is as long as the others. */
         const int64_t blocks = plan.tiles * plan.parts;
         if (plan.places == gpu->multiprocessors && blocks > plan.places)
             time += ((double)vb_ceil_div(blocks, plan.places) - (double)blocks / (double)plan.places) *
-                    (times.block + (times.step + times.crowded) * (double)vb_ceil_div(plan.steps, plan.parts));
+                    (tiles[i].times.block + (tiles[i].times.step + tiles[i].times.crowded) *
+                                                (double)vb_ceil_div(plan.steps, plan.parts));
         if (least == 0 || time < least) least = time, *best = plan;
     }
     return least;
@@ -250,22 +291,22 @@ static inline double matmul_fastest_tile(matmul_ksplit_plan *best, const vb_matm
                                          int count, int depth, int least, int multiprocessors) {
     double time = 0;
     for (int i = 0; i < count; i++) {
-        const matmul_ksplit_plan plan =
+        matmul_ksplit_plan plan =
             matmul_plan_tiles(x, tiles[i].m, tiles[i].n, depth, tiles[i].blocks * multiprocessors, least);
-        const double of_tile = matmul_time(&plan, tiles[i].times, matmul_millions_of_c(x));
+        const double of_tile = matmul_fewest_parts(&plan, &tiles[i].times, x, least);
         if (i == 0 || of_tile < time) time = of_tile, *best = plan;
     }
     return time;
 }
 static inline double matmul_plan_ksplit(matmul_ksplit_plan *plan, const vb_matmul_args *x, int multiprocessors) {
-    const matmul_tile tiles[] = {{64, 64, 3, {2.1, 0.56, 0.78, 1.3, 1.15, 0.87}},
-                                 {32, 32, 6, {2.0, 0.2, 0.65, 1.4, 1.4, 0.77}},
-                                 {64, 16, 6, {1.8, 0, 0.55, 1.65, 1.7, 1.45}},
-                                 {16, 64, 6, {1.7, 0.25, 0.53, 1.7, 1.6, 0.9}}};
+    const matmul_tile tiles[] = {{64, 64, 3, {1.4, 1.83, 0.73, 0.96, 0, 3.7, 0.97, 0.21, 1.42, 0.05}},
+                                 {32, 32, 6, {1.18, 1.59, 0.615, 1.18, 0.15, 5.0, 0.96, 0.14, 1.33, 0.03}},
+                                 {64, 16, 6, {0.6, 1.85, 0.51, 1.19, 0.55, 6.6, 1.4, 0.24, 1.5, 0.075}},
+                                 {16, 64, 6, {1.7, 0.5, 0.46, 1.17, 0.56, 6.2, 2.6, 0, 1.63, 0.09}}};
     return matmul_fastest_tile(plan, x, tiles, 4, MATMUL_KSPLIT_DEPTH, 2, multiprocessors);
 }
 static inline matmul_ksplit_plan matmul_ksplit_plan_of(const vb_matmul_args *x, int multiprocessors) {
-    matmul_ksplit_plan plan = {64, 64, 1, 0, 0, 0};
+    matmul_ksplit_plan plan = {64, 64, 1, MATMUL_KSPLIT_DEPTH, 0, 0, 0};
     matmul_plan_ksplit(&plan, x, multiprocessors);
     return plan;
 }
@@ -275,16 +316,16 @@ static inline double matmul_ksplit_time(const vb_matmul_args *x, const vb_gpu *g
 }
 /* For matmul_3xtf32_any. */
 static inline double matmul_plan_tf32(matmul_ksplit_plan *plan, const vb_matmul_args *x, int multiprocessors) {
-    const matmul_tile tiles[] = {{64, 64, 3, {1.7, 0.3, 0.86, 1.6, 2.2, 0.96}},
-                                 {32, 32, 5, {1.8, 0.3, 0.47, 1.24, 1.76, 0.96}},
-                                 {64, 32, 5, {1.9, 0, 0.62, 1.95, 2.0, 0.9}},
-                                 {32, 64, 5, {1.9, 0, 0.62, 1.95, 2.0, 0.9}},
-                                 {64, 16, 5, {1.9, 0.1, 0.47, 1.4, 1.9, 1.2}},
-                                 {16, 64, 5, {1.8, 0.2, 0.46, 1.4, 1.8, 1.0}}};
+    const matmul_tile tiles[] = {{64, 64, 3, {0.77, 2.14, 0.79, 1.6, 0.57, 2.6, 0.73, 0.07, 1.68, 0.043}},
+                                 {32, 32, 5, {2.44, 0.06, 0.41, 1.27, 0.7, 3.85, 1.77, 0.13, 1.72, 0.083}},
+                                 {64, 32, 5, {2.63, 0, 0.55, 1.89, 0.59, 4.6, 1.06, 0.24, 1.96, 0.073}},
+                                 {32, 64, 5, {2.57, 0, 0.54, 1.86, 0.65, 4.3, 1.78, 0.14, 2.5, 0.073}},
+                                 {64, 16, 5, {2.42, 0, 0.42, 1.32, 0.76, 4.4, 1.94, 0.48, 1.86, 0.1}},
+                                 {16, 64, 5, {1.1, 1.4, 0.4, 1.25, 0.7, 4.9, 1.5, 0, 1.87, 0.105}}};
     return matmul_fastest_tile(plan, x, tiles, 6, MATMUL_TF32_DEPTH, 3, multiprocessors);
 }
 static inline matmul_ksplit_plan matmul_tf32_plan_of(const vb_matmul_args *x, int multiprocessors) {
-    matmul_ksplit_plan plan = {64, 64, 1, 0, 0, 0};
+    matmul_ksplit_plan plan = {64, 64, 1, MATMUL_KSPLIT_DEPTH, 0, 0, 0};
     matmul_plan_tf32(&plan, x, multiprocessors);
     return plan;
 }
@@ -296,31 +337,34 @@ static inline double matmul_tf32_time(const vb_matmul_args *x, const vb_gpu *gpu
 enum { MATMUL_SHORT_SIDE = 64, MATMUL_SHORT_MOST_K = 64 };
 static inline double matmul_short_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int64_t tiles = vb_ceil_div(x->m, MATMUL_SHORT_SIDE) * vb_ceil_div(x->n, MATMUL_SHORT_SIDE) * x->batch;
-    const int deep = x->k > 32, odd = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
-    const double taken = (double)tiles / ((deep ? 6.0 : 8.0) * gpu->multiprocessors), of_c = (double)x->m * x->n,
+    const int odd_c = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride),
+              odd = !matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride) +
+                    !matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);
+    const double taken = (double)tiles / ((x->k > 32 ? 6.0 : 8.0) * gpu->multiprocessors),
                  operands = ((double)x->m + x->n) * x->k;
-    return 2.4 + taken * (0.84 + 0.2 * deep + 2.3 * odd) + 1e-6 * x->batch * (of_c + 1.2 * operands);
+    return 2.1 + (taken > 0.2 ? taken : 0.2) * (0.2 + 2.9 * odd_c + 0.2 * odd + 0.45 * (double)vb_ceil_div(x->k, 16)) +
+           0.86 * matmul_millions_of_c(x) + 1.5e-6 * x->batch * operands;
 }
-/* Of matmul_thin. */
+/* Of matmul_thin. A thread that reads a row of B by itself shares its loads with no other. */
 static inline double matmul_thin_time(const vb_matmul_args *x) {
-    const int f32 = x->type == VB_F32, steps = x->k <= 4 ? 1 : x->k <= 8 ? 2 : 4;
+    const int f32 = x->type == VB_F32, steps = x->k <= 4 ? 1 : x->k <= 8 ? 2 : 4, alone = x->b_transposed && x->n <= 64;
     int64_t width = 1;
     while (width < 256 && width < x->n) width *= 2;
-    const double columns = (double)vb_ceil_div(x->n, width) * width, of_c = (double)x->m * x->n,
-                 operands = ((double)x->m + x->n) * x->k;
-    return (f32 ? 2.3 : 2.5) +
-           1e-6 * x->batch * ((f32 ? 0.11 : 0.26) * x->m * columns * steps + (f32 ? 2.0 : 0.98) * of_c +
-                              (f32 ? 3.1 : 2.8) * operands);
+    const double columns = (double)vb_ceil_div(x->n, width) * width, of_a = (double)x->m * x->k,
+                 of_b = (double)x->n * x->k, c = matmul_millions_of_c(x) * (x->c_stride % 2 ? f32 ? 1.33 : 1.13 : 1);
+    return (f32 ? 2.1 : 2.4) + (f32 ? 1.27 : 1.25) * c +
+           1e-6 * x->batch * ((f32 ? 0.36 : 0.18) * x->m * columns * steps + (f32 ? 6.6 : 5.3) * of_a +
+                              ((f32 ? 2.9 : 1.05) + (alone ? f32 ? 5.1 : 2.1 : 0)) * of_b);
 }
 static inline double matmul_f32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const matmul_ksplit_plan plan = matmul_f32_plan_of(x, gpu->multiprocessors);
-    const matmul_times of_32 = {1.8, 0, 0.3, 0.73, 2.0, 2.1}, of_64 = {1.9, 0, 0.43, 1.2, 2.2, 2.5},
-                       of_128 = {3.3, 0.45, 2.4, 1.0, 0, 3.2}, of_256 = {3.5, 1.0, 2.8, 0.14, 0, 3.3};
+    const matmul_times of_32 = {2.0, 0.06, 0.24, 0.69, 1.0, 5.3, 2.6, 0.25, 2.5, 0.06},
+                       of_64 = {0.5, 2.0, 0.36, 1.17, 0.9, 4.6, 0.75, 1.4, 1.13, 0.04},
+                       of_128 = {0.8, 5.0, 2.4, 1.1, 0, 0, 1.2, 2.8, 1.8, 0.04},
+                       of_256 = {4.4, 1.6, 2.9, 0.28, 0, 0, 2.5, 1.2, 3.6, 0.035};
     const double time = matmul_time(
-        &plan, plan.tile_m == 32 ? of_32 : plan.tile_m == 64 ? of_64 : plan.tile_m == 128 ? of_128 : of_256,
-        matmul_millions_of_c(x));
-    /* Multiprocessors of 8.0 have half as many fp32 units. Rows that begin anywhere are copied word by word. */
-    return time * (gpu->capability == 80 ? 2 : 1) * (matmul_operand_vectors(x) ? 1 : 1.04);
+        &plan, plan.tile_m == 32 ? &of_32 : plan.tile_m == 64 ? &of_64 : plan.tile_m == 128 ? &of_128 : &of_256, x);
+    return time * (gpu->capability == 80 ? 2 : 1); /* multiprocessors of 8.0 have half as many fp32 units */
 }
 /* Of F32 in three F16 parts, on Hopper. Elements are converted by rows along k, each of which takes its time, of short
  * ones several at once; or by columns, in whole strips of 64. */
@@ -420,7 +464,7 @@ static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *
               whole_b = matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);
     double time;
     if (gpu->capability != 90) {
-        matmul_ksplit_plan plan = {64, 64, 1, 0, 0, 0};
+        matmul_ksplit_plan plan = {64, 64, 1, MATMUL_KSPLIT_DEPTH, 0, 0, 0};
         time = matmul_mma_plan_of(&plan, x, gpu) + (!whole_a || !whole_b ? 0.3 : 0);
     } else {
         time = matmul_sm90_plan_of(x, gpu->multiprocessors).time;
@@ -431,15 +475,10 @@ static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *
     return time;
 }
 
-/* Of gemm_m64_sm90, of which 2 blocks share a multiprocessor. */
 static inline double gemm_m64_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const int turned = gemm_m64_turned(x), sms = gpu->multiprocessors;
-    const int64_t many = turned ? x->m : x->n, ksplit = gemm_m64_ksplit(many, x->k, x->batch, sms),
-                  blocks = vb_ceil_div(many, GEMM_M64_TILE) * x->batch * ksplit;
-    const double steps = (double)vb_ceil_div(vb_ceil_div(x->k, GEMM_M64_DEPTH), ksplit),
-                 waited = (double)vb_ceil_div(blocks, 2 * sms) * (0.4 * steps + 0.3),
-                 moved = 2 / 2.3e6 * ((double)x->m * x->k + (double)x->k * x->n + (double)x->m * x->n) * x->batch;
-    return 1.7 + (waited > moved ? waited : moved);
+    const int turned = gemm_m64_turned(x);
+    int ksplit = 1;
+    return gemm_m64_plan(&ksplit, turned ? x->n : x->m, turned ? x->m : x->n, x->k, x->batch, gpu->multiprocessors);
 }
 /* Where k has to be shared, more than 32 rows of sums take too long to exchange. */
 static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -447,7 +486,7 @@ static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int64_t few = turned ? x->n : x->m, many = turned ? x->m : x->n;
     if (gpu->capability != 90 || x->type == VB_F32 || x->batch > 65535 || few > 64 || !matmul_operand_vectors(x) ||
         !matmul_sizes_below(x, (1 << 27) + 1) ||
-        (few > 32 && (gemm_m64_ksplit(many, x->k, x->batch, sms) > 1 || many * x->batch < 64 * sms)))
+        (few > 32 && (gemm_m64_ksplit(few, many, x->k, x->batch, sms) > 1 || many * x->batch < 64 * sms)))
         return 0;
     if (!turned && matmul_contiguous(x) && x->n % 8 == 0 && vb_aligned16(x->c)) return 1;
     const double time = gemm_m64_time(x, gpu);
@@ -499,11 +538,13 @@ static inline int matmul_padded_suits(const vb_matmul_args *x) {
            x->k * vb_ceil_div(x->n, 8) < most;
 }
 
-/* Whether matmul_skinny takes less time than kernels of tiles. */
+/* Whether matmul_skinny takes less time than kernels of tiles, which are up to four times as fast as lanes along k of
+ * more than two rows. */
 static inline int matmul_skinny_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
     const double time = matmul_skinny_time(x, gpu);
     if (gpu->capability < 80) return 1;
-    if (x->type != VB_F32 && !matmul_skinny_plan_of(x, gpu->multiprocessors).by_k) return 0;
+    const int by_k = matmul_skinny_plan_of(x, gpu->multiprocessors).by_k;
+    if (by_k ? x->m > 2 && x->n > 2 : x->type != VB_F32) return 0;
     if (x->type == VB_F32) return time < matmul_f32_time(x, gpu) && time < matmul_tf32_time(x, gpu);
     if (gpu->capability == 90 && matmul_contiguous(x) && x->k % 8 == 0 && x->n % 8 == 0 && x->m <= x->n) return 0;
     if (gemm_m64_takes(x, gpu)) return 0;
@@ -522,12 +563,21 @@ static inline int gemm_sm90_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
            0.9 * matmul_vectors_time(x, gpu) < matmul_ksplit_time(x, gpu);
 }
 
+/* Small products end sooner in small tiles. */
+static inline int matmul_mma_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
+    matmul_ksplit_plan plan = {64, 64, 1, MATMUL_KSPLIT_DEPTH, 0, 0, 0};
+    if (x->type == VB_F32 || x->k < 8 || !matmul_operand_vectors(x) || !vb_tiles_fit(x->m, 64, x->n, 64)) return 0;
+    const double time = matmul_mma_plan_of(&plan, x, gpu);
+    return time < 0.93 * matmul_ksplit_time(x, gpu) && time < 0.93 * matmul_vectors_time(x, gpu);
+}
+
 static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb_gpu *gpu, int room) {
     const int f32 = x->type == VB_F32;
     if (!matmul_sm90_fits(x)) return MATMUL_NONE;
     if (gemm_m64_takes(x, gpu)) return GEMM_M64_SM90;
     if (gemm_sm90_takes(x) && (matmul_contiguous(x) || gemm_sm90_pays(x, gpu))) return GEMM_SM90;
     if (f32 && room && matmul_contiguous(x) && gemm_3xf16_suits(x) && gemm_3xf16_pays(x, gpu)) return GEMM_3XF16_SM90;
+    if (matmul_mma_pays(x, gpu)) return MATMUL_MMA;
     if (matmul_ksplit_suits(x, gpu)) return MATMUL_KSPLIT;
     if (!f32 && matmul_operand_vectors(x)) return matmul_sizes_below(x, 1 << 28) ? MATMUL_SM90 : MATMUL_NONE;
     if (!f32) return room && matmul_padded_suits(x) ? MATMUL_PADDED_SM90 : MATMUL_NONE;

@@ -86,17 +86,19 @@ static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *g
                   copies = vb_ceil_div(most * plan.k_each, 8 * 32 * MATMUL_SKINNY_WARPS); /* of the few, 8 a thread */
     if (plan.lanes) {
         matmul_skinny_plan dot = plan;
-        /* Rows that begin anywhere are read by two loads a vector. */
+        /* Rows that begin anywhere are read by two loads a vector, and short rows by few threads at a time. */
         const double waited = matmul_skinny_plan_dot(&dot, x, gpu->multiprocessors),
-                     rate = plan.vectors ? 2.8e6 : x->type == VB_F32 ? 1.7e6 : 1.0e6,
+                     longest = plan.vectors ? 2.8e6 : x->type == VB_F32 ? 1.7e6 : 1.0e6,
+                     of_row = 0.35e6 + 1e3 * (double)x->k * matmul_element_bytes(x->type),
+                     rate = of_row < longest ? of_row : longest,
                      moved = (double)x->m * x->k * x->n * x->batch * matmul_element_bytes(x->type) / rate;
         return 1.5 + (moved > waited ? moved : waited);
     }
     const double taken = (double)plan.blocks * plan.parts / (2.0 * gpu->multiprocessors),
-                 step = x->type == VB_F32 ? plan.by_k ? 2.7 : most == 8 ? 9.0 : 3.7 : 4.0,
+                 step = x->type == VB_F32 ? plan.by_k ? 2.7 : most == 8 ? 4.5 : 2.5 : 4.0,
                  latency = (taken > 1 ? taken : 1) * (step * (double)plan.steps + (double)copies - 1),
                  elements = (double)x->m * x->k + (double)x->k * x->n + (double)x->m * x->n,
-                 memory = elements * x->batch * matmul_element_bytes(x->type) / (x->type == VB_F32 ? 1.2e6 : 0.7e6);
+                 memory = elements * x->batch * matmul_element_bytes(x->type) / (x->type == VB_F32 ? 1.6e6 : 0.7e6);
     return 1.5 + (latency > memory ? latency : memory) + (plan.parts > 1 ? 3 : 0);
 }
 static inline int matmul_skinny_suits(const vb_matmul_args *x) {

@@ -243,7 +243,7 @@ vb_status launch_m64(const vb_matmul_args &a, const Operands &of, vb_stream *str
     VB_TRY(of.w.map(&w_map, a, n, tile_rows, stream));
     VB_TRY(of.x.map(&x_map, a, m, TOKENS, stream));
     constexpr int x_bytes = x_bytes_of<TOKENS, X_MN>, room = 112 << 10; // of 227 KiB of an SM, with static memory
-    const int ksplit = gemm_m64_ksplit(n, k, a.batch, multiprocessors(stream));
+    const int ksplit = gemm_m64_ksplit(m, n, k, a.batch, multiprocessors(stream));
     const int inbox = (ksplit - 1) * ceil_div(TOKENS / 8, ksplit) * multipliers * (int)sizeof(float4);
     const int x_stages = TOKENS == 64 || X_MN ? 4 : 6,
               w_stages = smaller(most_stages, (room - inbox - x_stages * x_bytes) / w_bytes);
