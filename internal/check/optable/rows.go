@@ -18,6 +18,8 @@ var rowCases = []Case{
 	{Label: "one_column", Dims: []int{255, 1}}, {Label: "odd_few", Dims: []int{301, 5}}, {Label: "odd_hidden", Dims: []int{3, 2285}},
 	{Label: "odd_wide", Dims: []int{5, 7001}}, {Label: "odd_long", Dims: []int{2, 20481}},
 	{Label: "odd_longer", Dims: []int{1, 36867}}, {Label: "longer", Dims: []int{2, 16392}},
+	{Label: "half_vectors", Dims: []int{3, 2284}}, {Label: "half_vectors_narrow", Dims: []int{601, 124}},
+	{Label: "half_vectors_long", Dims: []int{2, 16388}},
 	{Label: "qwen2.5-0.5b_hidden", Dims: []int{3, 896}}, {Label: "qwen2.5-3b_hidden", Dims: []int{1, 2048}, Bench: true},
 	{Label: "7b_hidden", Dims: []int{1, 4096}, Bench: true}, {Label: "vocabulary", Dims: []int{1, 151936}, Bench: true},
 	{Label: "batch", Dims: []int{32, 151936}, Bench: true, Large: true},
