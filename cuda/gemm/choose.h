@@ -167,49 +167,16 @@ static inline int matmul_parts(int64_t tiles, int64_t steps, int64_t places, int
     if (parts > steps / least) parts = steps / least;
     return parts <= 1 ? 1 : (int)vb_ceil_div(steps, vb_ceil_div(steps, parts));
 }
-/* The tiles of a product and the blocks that share each, of which a GPU holds `places`. */
+/* The tiles of a product and the blocks that share each, of which a GPU holds `places`; microseconds. */
 typedef struct matmul_ksplit_plan {
     int tile_m, tile_n, parts, depth; /* of a step */
     int64_t tiles, steps, places;
+    double time;
 } matmul_ksplit_plan;
-static inline matmul_ksplit_plan matmul_plan_tiles(const vb_matmul_args *x, int tile_m, int tile_n, int depth,
-                                                   int64_t places, int least) {
-    matmul_ksplit_plan plan = {tile_m, tile_n, 1, depth, 0, vb_ceil_div(x->k, depth), places};
-    plan.tiles = vb_ceil_div(x->m, tile_m) * vb_ceil_div(x->n, tile_n) * x->batch;
-    if (least > 0) plan.parts = matmul_parts(plan.tiles, plan.steps, places, least);
-    return plan;
-}
 /* Of matmul_mma: stages of k on their way, and shared memory. */
 #define MATMUL_MMA_STAGES(tile_n) ((tile_n) == 256 ? 2 : 3)
 static inline int64_t matmul_mma_bytes(int tile_m, int tile_n) {
     return (int64_t)MATMUL_MMA_STAGES(tile_n) * (tile_m + tile_n) * MATMUL_MMA_DEPTH * 2;
-}
-/* For matmul_f32: the largest tile that the matrix fills by more than half, if there are about as many tiles as
- * multiprocessors.
- * With a small k, several blocks a multiprocessor: blocks that begin and end together take most of the time. */
-static inline matmul_ksplit_plan matmul_f32_plan_of(const vb_matmul_args *x, int multiprocessors) {
-    const int64_t enough = multiprocessors * 7 / 8;
-#define MATMUL_F32_TILES(tile_m, tile_n)                                                                               \
-    (vb_ceil_div(x->m, tile_m) * vb_ceil_div(x->n, tile_n) * x->batch >= enough)
-    const int many_small = x->m > 32 && MATMUL_F32_TILES(64, 64);
-    if (x->k > 64 || !many_small) {
-        if (x->m > 128 && x->n > 64 && MATMUL_F32_TILES(256, 128))
-            return matmul_plan_tiles(x, 256, 128, MATMUL_F32_DEPTH, multiprocessors, 0);
-        if (x->m > 64 && x->n > 64 && MATMUL_F32_TILES(128, 128))
-            return matmul_plan_tiles(x, 128, 128, MATMUL_F32_DEPTH, 2 * multiprocessors, 0);
-    }
-#undef MATMUL_F32_TILES
-    return matmul_plan_tiles(x, many_small ? 64 : 32, 64, MATMUL_F32_DEPTH, 3 * multiprocessors, 6);
-}
-
-/* Whether matmul_f32 turns the smaller operand first, where both run along k, for 8 bytes an element of it. */
-enum { MATMUL_TURN_SIDE = 64, MATMUL_MOST_GRID_Y = 65535 };
-static inline int matmul_f32_turns(const vb_matmul_args *x) {
-    const int of_b = x->m >= x->n;
-    const int64_t few = of_b ? x->n : x->m, many = of_b ? x->m : x->n;
-    const int64_t matrices = (of_b ? x->b_batch_stride : x->a_batch_stride) == 0 ? 1 : x->batch;
-    return !x->a_transposed && x->b_transposed && few >= 128 && many >= 1536 &&
-           vb_ceil_div(few, MATMUL_TURN_SIDE) <= MATMUL_MOST_GRID_Y && matrices <= MATMUL_MOST_GRID_Y;
 }
 
 /* Microseconds of kernels: fits to 25,000 runs of 800 products drawn at random, on an H100, by 0.14 of their logarithm
@@ -255,84 +222,115 @@ static inline double matmul_fewest_parts(matmul_ksplit_plan *plan, const matmul_
     plan->parts = best;
     return time;
 }
-/* The fastest tile of matmul_mma, and by how many blocks. */
-static inline double matmul_mma_plan_of(matmul_ksplit_plan *best, const vb_matmul_args *x, const vb_gpu *gpu) {
-    const struct {
-        int m, n, most; /* blocks a multiprocessor */
-        matmul_times times;
-    } tiles[] = {{128, 256, 1, {1.8, 1.2, 1.5, 0.53, 0.1, 3.5, 2.1, 0, 2.4, 0}},
-                 {128, 128, 2, {0.75, 1.9, 0.87, 0.72, 0.9, 4.7, 0.8, 0, 1.5, 0}},
-                 {64, 64, 4, {1.6, 0.62, 0.34, 1.29, 1.1, 2.4, 0.9, 0.26, 1.9, 0}}};
-    double least = 0;
-    for (int i = 0; i < 3; i++) {
-        const int64_t room = (gpu->shared_bytes + 1024) / (matmul_mma_bytes(tiles[i].m, tiles[i].n) + 1024);
-        if (room == 0) continue;
-        matmul_ksplit_plan plan =
-            matmul_plan_tiles(x, tiles[i].m, tiles[i].n, MATMUL_MMA_DEPTH,
-                              (room < tiles[i].most ? room : tiles[i].most) * gpu->multiprocessors, 3);
-        double time = matmul_fewest_parts(&plan, &tiles[i].times, x, 3);
-        /* Where a multiprocessor has one block, the last round is as long as the others. */
-        const int64_t blocks = plan.tiles * plan.parts;
-        if (plan.places == gpu->multiprocessors && blocks > plan.places)
-            time += ((double)vb_ceil_div(blocks, plan.places) - (double)blocks / (double)plan.places) *
-                    (tiles[i].times.block + (tiles[i].times.step + tiles[i].times.crowded) *
-                                                (double)vb_ceil_div(plan.steps, plan.parts));
-        if (least == 0 || time < least) least = time, *best = plan;
-    }
-    return least;
-}
-/* Tiles that a kernel has: blocks that a multiprocessor holds, and their times. */
 typedef struct matmul_tile {
-    int m, n, blocks;
+    int m, n, blocks; /* so many a multiprocessor */
     matmul_times times;
 } matmul_tile;
-/* The fastest of them, with `least` steps of `depth` for each of the blocks that share a tile. Returns its time. */
-static inline double matmul_fastest_tile(matmul_ksplit_plan *best, const vb_matmul_args *x, const matmul_tile *tiles,
-                                         int count, int depth, int least, int multiprocessors) {
-    double time = 0;
-    for (int i = 0; i < count; i++) {
-        matmul_ksplit_plan plan =
-            matmul_plan_tiles(x, tiles[i].m, tiles[i].n, depth, tiles[i].blocks * multiprocessors, least);
-        const double of_tile = matmul_fewest_parts(&plan, &tiles[i].times, x, least);
-        if (i == 0 || of_tile < time) time = of_tile, *best = plan;
-    }
-    return time;
+/* The tiles that a kernel has; the depth of a step, and the steps that each of the blocks has that share a tile. */
+typedef struct matmul_tiles {
+    int count, depth, least;
+    matmul_tile of[6];
+} matmul_tiles;
+static inline const matmul_tiles *matmul_tiles_of(matmul_kernel kernel) {
+    static const matmul_tiles mma = {3,
+                                     MATMUL_MMA_DEPTH,
+                                     3,
+                                     {{128, 256, 1, {1.8, 1.2, 1.5, 0.53, 0.1, 3.5, 2.1, 0, 2.4, 0}},
+                                      {128, 128, 2, {0.75, 1.9, 0.87, 0.72, 0.9, 4.7, 0.8, 0, 1.5, 0}},
+                                      {64, 64, 4, {1.6, 0.62, 0.34, 1.29, 1.1, 2.4, 0.9, 0.26, 1.9, 0}}}},
+                              ksplit = {4,
+                                        MATMUL_KSPLIT_DEPTH,
+                                        2,
+                                        {{64, 64, 3, {1.4, 1.83, 0.73, 0.96, 0, 3.7, 0.97, 0.21, 1.42, 0.05}},
+                                         {32, 32, 6, {1.18, 1.59, 0.615, 1.18, 0.15, 5.0, 0.96, 0.14, 1.33, 0.03}},
+                                         {64, 16, 6, {0.6, 1.85, 0.51, 1.19, 0.55, 6.6, 1.4, 0.24, 1.5, 0.075}},
+                                         {16, 64, 6, {1.7, 0.5, 0.46, 1.17, 0.56, 6.2, 2.6, 0, 1.63, 0.09}}}},
+                              tf32 = {6,
+                                      MATMUL_TF32_DEPTH,
+                                      3,
+                                      {{64, 64, 3, {0.77, 2.14, 0.79, 1.6, 0.57, 2.6, 0.73, 0.07, 1.68, 0.043}},
+                                       {32, 32, 5, {2.44, 0.06, 0.41, 1.27, 0.7, 3.85, 1.77, 0.13, 1.72, 0.083}},
+                                       {64, 32, 5, {2.63, 0, 0.55, 1.89, 0.59, 4.6, 1.06, 0.24, 1.96, 0.073}},
+                                       {32, 64, 5, {2.57, 0, 0.54, 1.86, 0.65, 4.3, 1.78, 0.14, 2.5, 0.073}},
+                                       {64, 16, 5, {2.42, 0, 0.42, 1.32, 0.76, 4.4, 1.94, 0.48, 1.86, 0.1}},
+                                       {16, 64, 5, {1.1, 1.4, 0.4, 1.25, 0.7, 4.9, 1.5, 0, 1.87, 0.105}}}},
+                              f32 = {4,
+                                     MATMUL_F32_DEPTH,
+                                     6,
+                                     {{256, 128, 1, {4.4, 1.6, 2.9, 0.28, 0, 0, 2.5, 1.2, 3.6, 0.035}},
+                                      {128, 128, 2, {0.8, 5.0, 2.4, 1.1, 0, 0, 1.2, 2.8, 1.8, 0.04}},
+                                      {64, 64, 3, {0.5, 2.0, 0.36, 1.17, 0.9, 4.6, 0.75, 1.4, 1.13, 0.04}},
+                                      {32, 64, 3, {2.0, 0.06, 0.24, 0.69, 1.0, 5.3, 2.6, 0.25, 2.5, 0.06}}}};
+    return kernel == MATMUL_MMA ? &mma : kernel == MATMUL_KSPLIT ? &ksplit : kernel == MATMUL_F32 ? &f32 : &tf32;
 }
-static inline double matmul_plan_ksplit(matmul_ksplit_plan *plan, const vb_matmul_args *x, int multiprocessors) {
-    const matmul_tile tiles[] = {{64, 64, 3, {1.4, 1.83, 0.73, 0.96, 0, 3.7, 0.97, 0.21, 1.42, 0.05}},
-                                 {32, 32, 6, {1.18, 1.59, 0.615, 1.18, 0.15, 5.0, 0.96, 0.14, 1.33, 0.03}},
-                                 {64, 16, 6, {0.6, 1.85, 0.51, 1.19, 0.55, 6.6, 1.4, 0.24, 1.5, 0.075}},
-                                 {16, 64, 6, {1.7, 0.5, 0.46, 1.17, 0.56, 6.2, 2.6, 0, 1.63, 0.09}}};
-    return matmul_fastest_tile(plan, x, tiles, 4, MATMUL_KSPLIT_DEPTH, 2, multiprocessors);
-}
-static inline matmul_ksplit_plan matmul_ksplit_plan_of(const vb_matmul_args *x, int multiprocessors) {
-    matmul_ksplit_plan plan = {64, 64, 1, MATMUL_KSPLIT_DEPTH, 0, 0, 0};
-    matmul_plan_ksplit(&plan, x, multiprocessors);
+/* A product by one of a kernel's tiles. No blocks share large tiles of matmul_f32. Shared memory may hold fewer blocks
+ * of matmul_mma than registers do: no places are none. */
+static inline matmul_ksplit_plan matmul_plan_tile(matmul_kernel kernel, int nth, const vb_matmul_args *x,
+                                                  const vb_gpu *gpu) {
+    const matmul_tiles *const tiles = matmul_tiles_of(kernel);
+    const matmul_tile tile = tiles->of[nth];
+    const int64_t room =
+        kernel == MATMUL_MMA ? (gpu->shared_bytes + 1024) / (matmul_mma_bytes(tile.m, tile.n) + 1024) : tile.blocks;
+    matmul_ksplit_plan plan = {tile.m, tile.n, 1, tiles->depth, 0, vb_ceil_div(x->k, tiles->depth), 0, 0};
+    plan.places = (room < tile.blocks ? room : tile.blocks) * gpu->multiprocessors;
+    if (plan.places == 0) return plan;
+    plan.tiles = vb_ceil_div(x->m, tile.m) * vb_ceil_div(x->n, tile.n) * x->batch;
+    if (kernel != MATMUL_F32 || tile.m <= 64)
+        plan.parts = matmul_parts(plan.tiles, plan.steps, plan.places, tiles->least);
+    plan.time = kernel == MATMUL_F32 ? matmul_time(&plan, &tile.times, x)
+                                     : matmul_fewest_parts(&plan, &tile.times, x, tiles->least);
+    /* Where a multiprocessor has one block of matmul_mma, the last round is as long as the others. */
+    const int64_t blocks = plan.tiles * plan.parts;
+    if (kernel == MATMUL_MMA && plan.places == gpu->multiprocessors && blocks > plan.places)
+        plan.time += ((double)vb_ceil_div(blocks, plan.places) - (double)blocks / (double)plan.places) *
+                     (tile.times.block +
+                      (tile.times.step + tile.times.crowded) * (double)vb_ceil_div(plan.steps, plan.parts));
     return plan;
+}
+/* The fastest tile of matmul_mma, matmul_ksplit or matmul_3xtf32_any. Of matmul_f32 it is the largest tile that the
+ * matrix fills by more than half, if there are about as many tiles as multiprocessors.
+ * With a small k, several blocks a multiprocessor: blocks that begin and end together take most of the time. */
+static inline matmul_ksplit_plan matmul_plan_of(matmul_kernel kernel, const vb_matmul_args *x, const vb_gpu *gpu) {
+    if (kernel == MATMUL_F32) {
+        const int64_t enough = gpu->multiprocessors * 7 / 8;
+#define MATMUL_F32_TILES(tile_m, tile_n)                                                                               \
+    (vb_ceil_div(x->m, tile_m) * vb_ceil_div(x->n, tile_n) * x->batch >= enough)
+        const int many_small = x->m > 32 && MATMUL_F32_TILES(64, 64), large = x->k > 64 || !many_small;
+        const int nth = large && x->m > 128 && x->n > 64 && MATMUL_F32_TILES(256, 128)  ? 0
+                        : large && x->m > 64 && x->n > 64 && MATMUL_F32_TILES(128, 128) ? 1
+                        : many_small                                                    ? 2
+                                                                                        : 3;
+#undef MATMUL_F32_TILES
+        return matmul_plan_tile(kernel, nth, x, gpu);
+    }
+    matmul_ksplit_plan best = {64, 64, 1, 0, 0, 0, 0, 0};
+    for (int nth = 0; nth < matmul_tiles_of(kernel)->count; nth++) {
+        const matmul_ksplit_plan plan = matmul_plan_tile(kernel, nth, x, gpu);
+        if (plan.places > 0 && (best.places == 0 || plan.time < best.time)) best = plan;
+    }
+    return best;
 }
 static inline double matmul_ksplit_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    matmul_ksplit_plan plan;
-    return matmul_plan_ksplit(&plan, x, gpu->multiprocessors);
-}
-/* For matmul_3xtf32_any. */
-static inline double matmul_plan_tf32(matmul_ksplit_plan *plan, const vb_matmul_args *x, int multiprocessors) {
-    const matmul_tile tiles[] = {{64, 64, 3, {0.77, 2.14, 0.79, 1.6, 0.57, 2.6, 0.73, 0.07, 1.68, 0.043}},
-                                 {32, 32, 5, {2.44, 0.06, 0.41, 1.27, 0.7, 3.85, 1.77, 0.13, 1.72, 0.083}},
-                                 {64, 32, 5, {2.63, 0, 0.55, 1.89, 0.59, 4.6, 1.06, 0.24, 1.96, 0.073}},
-                                 {32, 64, 5, {2.57, 0, 0.54, 1.86, 0.65, 4.3, 1.78, 0.14, 2.5, 0.073}},
-                                 {64, 16, 5, {2.42, 0, 0.42, 1.32, 0.76, 4.4, 1.94, 0.48, 1.86, 0.1}},
-                                 {16, 64, 5, {1.1, 1.4, 0.4, 1.25, 0.7, 4.9, 1.5, 0, 1.87, 0.105}}};
-    return matmul_fastest_tile(plan, x, tiles, 6, MATMUL_TF32_DEPTH, 3, multiprocessors);
-}
-static inline matmul_ksplit_plan matmul_tf32_plan_of(const vb_matmul_args *x, int multiprocessors) {
-    matmul_ksplit_plan plan = {64, 64, 1, MATMUL_KSPLIT_DEPTH, 0, 0, 0};
-    matmul_plan_tf32(&plan, x, multiprocessors);
-    return plan;
+    return matmul_plan_of(MATMUL_KSPLIT, x, gpu).time;
 }
 static inline double matmul_tf32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    matmul_ksplit_plan plan;
-    return matmul_plan_tf32(&plan, x, gpu->multiprocessors);
+    return matmul_plan_of(MATMUL_3XTF32_ANY, x, gpu).time;
 }
+/* Multiprocessors of 8.0 have half as many fp32 units. */
+static inline double matmul_f32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    return matmul_plan_of(MATMUL_F32, x, gpu).time * (gpu->capability == 80 ? 2 : 1);
+}
+
+/* Whether matmul_f32 turns the smaller operand first, where both run along k, for 8 bytes an element of it. */
+enum { MATMUL_TURN_SIDE = 64, MATMUL_MOST_GRID_Y = 65535 };
+static inline int matmul_f32_turns(const vb_matmul_args *x) {
+    const int of_b = x->m >= x->n;
+    const int64_t few = of_b ? x->n : x->m, many = of_b ? x->m : x->n;
+    const int64_t matrices = (of_b ? x->b_batch_stride : x->a_batch_stride) == 0 ? 1 : x->batch;
+    return !x->a_transposed && x->b_transposed && few >= 128 && many >= 1536 &&
+           vb_ceil_div(few, MATMUL_TURN_SIDE) <= MATMUL_MOST_GRID_Y && matrices <= MATMUL_MOST_GRID_Y;
+}
+
 /* Of matmul_short, of which 8 blocks share a multiprocessor for k up to 32, else 6. */
 enum { MATMUL_SHORT_SIDE = 64, MATMUL_SHORT_MOST_K = 64 };
 static inline double matmul_short_time(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -355,16 +353,6 @@ static inline double matmul_thin_time(const vb_matmul_args *x) {
     return (f32 ? 2.1 : 2.4) + (f32 ? 1.27 : 1.25) * c +
            1e-6 * x->batch * ((f32 ? 0.36 : 0.18) * x->m * columns * steps + (f32 ? 6.6 : 5.3) * of_a +
                               ((f32 ? 2.9 : 1.05) + (alone ? f32 ? 5.1 : 2.1 : 0)) * of_b);
-}
-static inline double matmul_f32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const matmul_ksplit_plan plan = matmul_f32_plan_of(x, gpu->multiprocessors);
-    const matmul_times of_32 = {2.0, 0.06, 0.24, 0.69, 1.0, 5.3, 2.6, 0.25, 2.5, 0.06},
-                       of_64 = {0.5, 2.0, 0.36, 1.17, 0.9, 4.6, 0.75, 1.4, 1.13, 0.04},
-                       of_128 = {0.8, 5.0, 2.4, 1.1, 0, 0, 1.2, 2.8, 1.8, 0.04},
-                       of_256 = {4.4, 1.6, 2.9, 0.28, 0, 0, 2.5, 1.2, 3.6, 0.035};
-    const double time = matmul_time(
-        &plan, plan.tile_m == 32 ? &of_32 : plan.tile_m == 64 ? &of_64 : plan.tile_m == 128 ? &of_128 : &of_256, x);
-    return time * (gpu->capability == 80 ? 2 : 1); /* multiprocessors of 8.0 have half as many fp32 units */
 }
 /* Of F32 in three F16 parts, on Hopper. Elements are converted by rows along k, each of which takes its time, of short
  * ones several at once; or by columns, in whole strips of 64. */
@@ -464,8 +452,7 @@ static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *
               whole_b = matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);
     double time;
     if (gpu->capability != 90) {
-        matmul_ksplit_plan plan = {64, 64, 1, MATMUL_KSPLIT_DEPTH, 0, 0, 0};
-        time = matmul_mma_plan_of(&plan, x, gpu) + (!whole_a || !whole_b ? 0.3 : 0);
+        time = matmul_plan_of(MATMUL_MMA, x, gpu).time + (!whole_a || !whole_b ? 0.3 : 0);
     } else {
         time = matmul_sm90_plan_of(x, gpu->multiprocessors).time;
     }
@@ -565,9 +552,8 @@ static inline int gemm_sm90_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
 
 /* Small products end sooner in small tiles. */
 static inline int matmul_mma_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
-    matmul_ksplit_plan plan = {64, 64, 1, MATMUL_KSPLIT_DEPTH, 0, 0, 0};
     if (x->type == VB_F32 || x->k < 8 || !matmul_operand_vectors(x) || !vb_tiles_fit(x->m, 64, x->n, 64)) return 0;
-    const double time = matmul_mma_plan_of(&plan, x, gpu);
+    const double time = matmul_plan_of(MATMUL_MMA, x, gpu).time;
     return time < 0.93 * matmul_ksplit_time(x, gpu) && time < 0.93 * matmul_vectors_time(x, gpu);
 }
 
@@ -607,7 +593,8 @@ static inline matmul_kernel choose_matmul(const vb_matmul_args *x, const vb_gpu 
     }
     if (!vb_tiles_fit(x->m, 64, x->n, 64)) return MATMUL_NONE;
     if (!ampere || f32) return MATMUL_SIMT;
-    if (matmul_ksplit_suits(x, gpu)) return MATMUL_KSPLIT;
+    /* Code for Hopper has no matmul_mma: what matmul_sm90 refuses are sizes of 2^28. */
+    if (gpu->capability == 90 || matmul_ksplit_suits(x, gpu)) return MATMUL_KSPLIT;
     if (matmul_operand_vectors(x)) return MATMUL_MMA;
     return room && matmul_padded_suits(x) ? MATMUL_PADDED_MMA : MATMUL_KSPLIT;
 }

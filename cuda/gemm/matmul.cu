@@ -28,9 +28,7 @@ vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *s
     case MATMUL_MMA: return matmul_mma(x, stream);
     case MATMUL_PADDED_MMA: {
         const vb_gpu gpu = gpu_of(stream);
-        matmul_ksplit_plan plan = {64, 64, 1, MATMUL_KSPLIT_DEPTH, 0, 0, 0};
-        matmul_mma_plan_of(&plan, &x, &gpu);
-        return matmul_padded(x, matmul_mma, k_parts_bytes(plan.parts, x), stream);
+        return matmul_padded(x, matmul_mma, k_parts_bytes(matmul_plan_of(MATMUL_MMA, &x, &gpu).parts, x), stream);
     }
     case MATMUL_3XTF32_ANY: return matmul_3xtf32_any(x, stream);
     case MATMUL_TF32: return matmul_tf32(x, stream);

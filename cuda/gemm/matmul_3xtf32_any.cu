@@ -242,8 +242,9 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
 
 template <int BM, int BN, int WARPS_M>
 vb_status launch_any(const vb_matmul_args &x, vb_stream *stream) {
+    const vb_gpu gpu = gpu_of(stream);
     KParts parts;
-    VB_TRY(plan_k_parts(&parts, matmul_tf32_plan_of(&x, multiprocessors(stream)).parts, x, stream));
+    VB_TRY(plan_k_parts(&parts, matmul_plan_of(MATMUL_3XTF32_ANY, &x, &gpu).parts, x, stream));
     VB_TRY(with_layouts(x, [&](auto a_t, auto b_t) {
         constexpr bool A_T = decltype(a_t)::value, B_T = decltype(b_t)::value;
         return for_batches<float>(x, BM, BN, [&](const MatMulProblem<float> &p, dim3 grid) {
@@ -260,7 +261,8 @@ vb_status launch_any(const vb_matmul_args &x, vb_stream *stream) {
 } // namespace
 
 vb_status matmul_3xtf32_any(const vb_matmul_args &x, vb_stream *stream) {
-    const matmul_ksplit_plan plan = matmul_tf32_plan_of(&x, multiprocessors(stream));
+    const vb_gpu gpu = gpu_of(stream);
+    const matmul_ksplit_plan plan = matmul_plan_of(MATMUL_3XTF32_ANY, &x, &gpu);
     if (plan.tile_m == 32 && plan.tile_n == 64) return launch_any<32, 64, 2>(x, stream);
     if (plan.tile_m == 32) return launch_any<32, 32, 2>(x, stream);
     if (plan.tile_n == 32) return launch_any<64, 32, 2>(x, stream);

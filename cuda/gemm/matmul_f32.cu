@@ -261,7 +261,8 @@ vb_status matmul_f32(const vb_matmul_args &args, vb_stream *stream) {
         if (status != VB_OK && status != VB_OUT_OF_MEMORY) return status; // without room both stay as they are
         shared_k = status != VB_OK;
     }
-    const matmul_ksplit_plan plan = matmul_f32_plan_of(&x, multiprocessors(stream));
+    const vb_gpu gpu = gpu_of(stream);
+    const matmul_ksplit_plan plan = matmul_plan_of(MATMUL_F32, &x, &gpu);
     switch (plan.tile_m) {
     case 256: return launch_f32<256, 128, 16, 8, 1>(x, 1, stream);
     case 128: return launch_f32<128, 128, 16, 8, 2>(x, 1, stream);

@@ -20,9 +20,9 @@ namespace {
 
 constexpr int depth = MATMUL_KSPLIT_DEPTH;
 
-// CROWDED: with fewer registers, so that a third more blocks share a multiprocessor.
+// CROWDED: with fewer registers, so that a third more blocks of a square tile share a multiprocessor.
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N, bool A_T, bool B_T, bool CROWDED>
-__global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 6) * (CROWDED && BM == BN ? 4 : 3) / 3)
+__global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 6) * (CROWDED ? 4 : 3) / 3)
     matmul_ksplit_kernel(MatMulProblem<T> p, KParts parts) {
 #if __CUDA_ARCH__ >= 800
     constexpr int threads = 32 * WARPS_M * WARPS_N, R = BM / WARPS_M / 16, Q = BN / WARPS_N / 8;
@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 
 
 template <class T, int BM, int BN, int WARPS_M, int WARPS_N>
 vb_status launch_ksplit(const vb_matmul_args &x, vb_stream *stream) {
-    const matmul_ksplit_plan plan = matmul_ksplit_plan_of(&x, multiprocessors(stream));
+    const vb_gpu gpu = gpu_of(stream);
+    const matmul_ksplit_plan plan = matmul_plan_of(MATMUL_KSPLIT, &x, &gpu);
     KParts parts;
     VB_TRY(plan_k_parts(&parts, plan.parts, x, stream));
     VB_TRY(with_layouts(x, [&](auto a_t, auto b_t) {
@@ -98,7 +99,7 @@ vb_status launch_ksplit(const vb_matmul_args &x, vb_stream *stream) {
             grid.z = (unsigned)parts.count;
             return launch_overlapped(stream, grid, 32 * WARPS_M * WARPS_N, 0,
                                      plan.tiles * plan.parts > plan.places
-                                         ? matmul_ksplit_kernel<T, BM, BN, WARPS_M, WARPS_N, A_T, B_T, true>
+                                         ? matmul_ksplit_kernel<T, BM, BN, WARPS_M, WARPS_N, A_T, B_T, BM == BN>
                                          : matmul_ksplit_kernel<T, BM, BN, WARPS_M, WARPS_N, A_T, B_T, false>,
                                      p, parts);
         });
@@ -108,7 +109,8 @@ vb_status launch_ksplit(const vb_matmul_args &x, vb_stream *stream) {
 
 template <class T>
 vb_status launch_ksplit(const vb_matmul_args &x, vb_stream *stream) {
-    const matmul_ksplit_plan plan = matmul_ksplit_plan_of(&x, multiprocessors(stream));
+    const vb_gpu gpu = gpu_of(stream);
+    const matmul_ksplit_plan plan = matmul_plan_of(MATMUL_KSPLIT, &x, &gpu);
     if (plan.tile_m == 32) return launch_ksplit<T, 32, 32, 2, 1>(x, stream);
     if (plan.tile_m == 16) return launch_ksplit<T, 16, 64, 1, 4>(x, stream);
     if (plan.tile_n == 16) return launch_ksplit<T, 64, 16, 4, 1>(x, stream);

@@ -160,8 +160,7 @@ vb_status launch_mma(const vb_matmul_args &x, int count, void *sums, vb_stream *
 template <class T>
 vb_status launch_mma(const vb_matmul_args &x, void *sums, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
-    matmul_ksplit_plan plan = {64, 64, 1, MATMUL_KSPLIT_DEPTH, 0, 0, 0};
-    matmul_mma_plan_of(&plan, &x, &gpu);
+    const matmul_ksplit_plan plan = matmul_plan_of(MATMUL_MMA, &x, &gpu);
     if (plan.tile_n == 256) return launch_mma<T, MmaTile<128, 256, 2, 4>>(x, plan.parts, sums, stream);
     if (plan.tile_n == 128) return launch_mma<T, MmaTile<128, 128, 2, 4>>(x, plan.parts, sums, stream);
     return launch_mma<T, MmaTile<64, 64, 2, 2>>(x, plan.parts, sums, stream);
