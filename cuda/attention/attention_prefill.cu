@@ -16,6 +16,7 @@
 #include "attention/attention.cuh"
 #include "linear/linear.cuh"
 #include "arch/mma.cuh"
+#include "arch/sm90.cuh"
 
 namespace vb {
 namespace {
@@ -29,6 +30,9 @@ template <class TQ, class TKV, int DIMS, int KEYS, int SETS, bool VARIANTS>
 __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     attention_prefill_kernel(AttentionShape a, unsigned heads, AttentionParts parts, bool operand, unsigned *flags) {
 #if __CUDA_ARCH__ >= 800
+#ifdef VB_SM90A
+    if constexpr (!VARIANTS) return; // launch_prefill
+#endif
     constexpr int chunks = DIMS / 8; // of 16 bytes in a row
     constexpr int warp_rows = 16 * SETS, rows_per_tile = warps * warp_rows;
     constexpr unsigned tile_bytes = KEYS * DIMS * 2;
@@ -306,7 +310,8 @@ vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *str
 // 256 dimensions: 64 + 4 * 32 rows of 512 bytes are 96 KiB, within every GPU's limit since 8.0 (99 KiB).
 template <class TQ, class TKV>
 vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream, unsigned *flags = nullptr) {
-    if (!attention_is_plain(&a)) {
+    // On Hopper attention_prefill_sm90.cu takes all plain calls but rare ones, such as those with a scale below 0.
+    if (!attention_is_plain(&a) || compiled_for(stream) == 90) {
         if (a.dim <= 64) return launch_prefill<TQ, TKV, 64, 64, 1, true>(a, what, stream, flags);
         if (a.dim <= 128) return launch_prefill<TQ, TKV, 128, 64, 1, true>(a, what, stream, flags);
         return launch_prefill<TQ, TKV, 256, 32, 1, true>(a, what, stream, flags);
