@@ -13,16 +13,18 @@
     X(ADAPTER_SHORT, "fused_update_short", "adapter/fused_update_stream.cu",                                           \
       "the same of fewer rows, 8 ranks and k up to 768")                                                               \
     X(ADAPTER_SM90, "fused_update_sm90", "adapter/fused_update_sm90.cu",                                               \
-      "9.0: F16, BF16, more than 32 ranks (a multiple of 8), 512 rows and more, U [n][r]")                             \
+      "9.0: F16, BF16, more than 16 ranks, 512 rows and more; copies rows that are no whole vectors")                  \
     X(ADAPTER_TILED, "fused_update_tiled", "adapter/fused_update_tiled.cu",                                            \
-      "8.0: the same as fused_update_sm90, fed from shared memory")                                                    \
+      "8.0: more than 32 ranks (a multiple of 8), 512 rows and more, U [n][r], from shared memory")                    \
     X(ADAPTER_ROWS, "fused_update_rows", "adapter/fused_update.cuh",                                                   \
       "tensor cores (8.0); a warp has rows of its own: many rows and ranks")                                           \
+    X(ADAPTER_CLUSTER, "fused_update_cluster", "adapter/fused_update_cluster.cu",                                      \
+      "9.0: any sizes, types and alignment; a cluster shares the ranks and k of 16 or 32 rows")                        \
     X(ADAPTER_ANY, "fused_update_any", "adapter/fused_update_any.cu",                                                  \
-      "any other: before 8.0, odd ranks, rows of x or out that are no whole vectors")
+      "any other: before 8.0; little k by ranks where rows are no whole vectors, or ranks odd")
 VB_KERNEL_FAMILY(adapter, ADAPTER, ADAPTER_KERNELS)
 
-enum { ADAPTER_MOST_TILES = 32, ADAPTER_COLUMNS = 32 };
+enum { ADAPTER_MOST_TILES = 32, ADAPTER_COLUMNS = 32, ADAPTER_SQUARE = 32 };
 
 typedef struct adapter_plan {
     adapter_kernel kernel;
@@ -56,15 +58,67 @@ static inline int64_t adapter_tiled_bytes(int64_t rows, int64_t ranks) {
 
 /* The most shared memory of a block of the kernel for many rows: a multiprocessor of 9.0 has two such blocks.
  * Then the k of a block that has all of x under way at once. */
-enum { ADAPTER_STREAM_BYTES = 108 << 10, ADAPTER_SHORT_DEPTH = 768 };
+enum { ADAPTER_STREAM_BYTES = 108 << 10, ADAPTER_SHORT_DEPTH = 768, ADAPTER_CLUSTER_BYTES = 227 << 10 };
 
 static inline int64_t adapter_at_most(int64_t x, int64_t most) { return x < most ? x : most; }
+
+static inline bool adapter_cluster_can(const vb_fused_update_args *a, const vb_gpu *gpu) {
+    return gpu->capability >= 90 && gpu->capability < 120 && gpu->shared_bytes >= ADAPTER_CLUSTER_BYTES && a->k > 0 &&
+           a->r > 0 && a->m < INT32_MAX / 2 && a->k < INT32_MAX / 2 && a->n < INT32_MAX / 2;
+}
+
+/* Clusters of as many blocks as leave work for every multiprocessor; then shares of the columns. */
+static inline adapter_plan adapter_cluster_plan(const vb_fused_update_args *a, const vb_gpu *gpu) {
+    const int64_t ranks = a->r <= 16 ? 16 : 64, chunks = vb_ceil_div(a->r, ranks), sms = gpu->multiprocessors;
+    const int64_t steps = vb_ceil_div(a->k, ADAPTER_SQUARE), tiles = vb_ceil_div(a->n, ADAPTER_SQUARE);
+    adapter_plan p = {ADAPTER_CLUSTER, a->type != VB_F32 || a->m <= 128 ? 1 : 2, (int)(ranks / 8), 8, 1, 1, 1};
+    p.row_blocks = vb_ceil_div(a->m, 16 * p.row_tiles);
+    if (p.row_blocks * chunks <= 2 * sms) {
+        int64_t parts = 1;
+        while (2 * parts * chunks <= 8 && 2 * parts * chunks * p.row_blocks <= 2 * sms && 8 * parts < steps) parts *= 2;
+        p.cluster = (int)(chunks * parts);
+    }
+    const int64_t left = 2 * sms / (p.row_blocks * p.cluster), shares = vb_ceil_div(tiles, 8 * p.cluster);
+    if (left > 1 && shares > 1) p.column_blocks = adapter_at_most(left, shares);
+    return p;
+}
+
+/* Where it takes less time than kernels without shared memory: `tiles` says whether fused_update_split can. */
+static inline bool adapter_cluster_pays(const vb_fused_update_args *a, bool tiles) {
+    const bool f32 = a->type == VB_F32;
+    if (tiles) return f32 ? a->r > 64 && a->weight_type == VB_F32 : a->r > 32; /* F16 beside F32: ranks without codes */
+    int64_t wide = 1; /* threads along the ranks in fused_update_any */
+    while (wide < a->r) wide *= 2;
+    return a->r > 32 || a->k * wide > (f32 ? 40000 : 8192);
+}
+
+/* Rows that are no whole vectors are copied before. */
+static inline bool adapter_sm90_can(const vb_fused_update_args *a, const vb_gpu *gpu) {
+    return gpu->capability == 90 && gpu->hopper && a->type != VB_F32 && a->r > 16 && a->m >= 512 &&
+           adapter_cluster_can(a, gpu);
+}
+
+static inline adapter_plan adapter_sm90_plan(const vb_fused_update_args *a, const vb_gpu *gpu) {
+    const int64_t sms = gpu->multiprocessors;
+    const int rank_tiles = a->r <= 64 ? 8 : a->r <= 128 ? 16 : 32;
+    /* 64 rows a block need V and U twice as often: for few ranks, where half of the GPU would have no work */
+    const int row_tiles = rank_tiles == 8 && vb_ceil_div(a->m, 128) <= sms / 2 ? 4 : 8;
+    adapter_plan p = {ADAPTER_SM90, row_tiles, rank_tiles, 8, 1, vb_ceil_div(a->m, 16 * row_tiles), 1};
+    /* clusters of four and more do not find room on all multiprocessors */
+    while (p.cluster < 8 && a->k >= 256 * p.cluster &&
+           p.row_blocks <= (p.cluster == 1 ? sms / 2 : (sms / 16 - 1) * (8 / p.cluster)))
+        p.cluster *= 2;
+    return p;
+}
 
 /* V and U are read anew for each block of rows. So a block has as many rows as leave work for every multiprocessor. */
 static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, const vb_gpu *gpu) {
     adapter_plan p = {ADAPTER_ANY, 1, 1, 8, 1, 1, 1};
     const int64_t sms = gpu->multiprocessors;
-    if (!adapter_tiles_can(a, gpu)) {
+    if (adapter_sm90_can(a, gpu)) return adapter_sm90_plan(a, gpu);
+    const bool tiles = adapter_tiles_can(a, gpu);
+    if (adapter_cluster_can(a, gpu) && adapter_cluster_pays(a, tiles)) return adapter_cluster_plan(a, gpu);
+    if (!tiles) {
         p.row_blocks = vb_ceil_div(a->m, 4);
         p.column_blocks =
             p.row_blocks < sms ? adapter_at_most(vb_ceil_div(a->n, 256), vb_ceil_div(sms, p.row_blocks)) : 1;
@@ -89,17 +143,6 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
         }
     }
     if (p.rank_tiles >= 8 && a->m >= 512 && a->type != VB_F32 && a->r % 8 == 0 && !a->u_transposed) {
-        if (gpu->capability == 90 && gpu->hopper) {
-            p.kernel = ADAPTER_SM90;
-            /* 64 rows a block need V and U twice as often: for few ranks, where half of the GPU would have no work */
-            p.row_tiles = p.rank_tiles == 8 && vb_ceil_div(a->m, 128) <= sms / 2 ? 4 : 8;
-            p.row_blocks = vb_ceil_div(a->m, 16 * p.row_tiles);
-            /* clusters of four and more do not find room on all multiprocessors */
-            while (p.cluster < 8 && a->k >= 256 * p.cluster &&
-                   p.row_blocks <= (p.cluster == 1 ? sms / 2 : (sms / 16 - 1) * (8 / p.cluster)))
-                p.cluster *= 2;
-            return p;
-        }
         p.row_tiles = p.rank_tiles == 8 && vb_ceil_div(a->m, 128) < sms ? 4 : 8;
         if (adapter_tiled_bytes(16 * p.row_tiles, 8 * p.rank_tiles) <= gpu->shared_bytes) {
             p.kernel = ADAPTER_TILED;

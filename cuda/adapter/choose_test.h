@@ -41,10 +41,20 @@ static void test_adapter(void) {
             CHECK(adapter_tiled_bytes(16 * rows, 8 * ranks) <= gpu.shared_bytes, "%d x %d tiles", rows, ranks);
             continue;
         }
+        if (p.kernel == ADAPTER_CLUSTER) {
+            const int64_t ranks = 8 * p.rank_tiles, parts = vb_ceil_div(a.r, ranks), rows = 16 * p.row_tiles;
+            CHECK(gpu.capability >= 90 && a.k > 0 && (ranks == 16 || ranks == 64) && p.row_tiles <= 2, "%ld ranks",
+                  (long)a.r);
+            CHECK(p.row_blocks * rows >= a.m && (p.row_blocks - 1) * rows < a.m, "%ld rows by %ld", (long)a.m,
+                  (long)rows);
+            CHECK(p.cluster == 1 || (gpu.capability >= 90 && p.cluster <= 8 && p.cluster % parts == 0),
+                  "cluster of %d for %ld parts", p.cluster, (long)parts);
+            CHECK(p.column_blocks >= 1 && p.column_blocks <= 65535, "%ld shares", (long)p.column_blocks);
+            continue;
+        }
         if (p.kernel == ADAPTER_SM90) {
             const int64_t steps = vb_ceil_div(a.k, 64);
-            CHECK(gpu.capability == 90 && a.type != VB_F32 && a.r % 8 == 0 && a.r > 32 && 8 * p.rank_tiles >= a.r &&
-                      !a.u_transposed,
+            CHECK(gpu.capability == 90 && a.type != VB_F32 && a.r > 16 && 8 * p.rank_tiles >= a.r && a.k > 0,
                   "%ld ranks", (long)a.r);
             CHECK(p.row_tiles == 8 || (p.row_tiles == 4 && p.rank_tiles == 8), "%d row tiles", p.row_tiles);
             CHECK(p.row_blocks * 16 * p.row_tiles >= a.m && p.cluster <= 8 &&
@@ -109,5 +119,12 @@ static void test_adapter(void) {
     a.m = 16384, a.r = 256, a.codes_stride = 256;
     a.type = a.weight_type = VB_F32;
     p = choose_fused_update(&a, &h200);
-    CHECK(p.kernel == ADAPTER_ROWS, "256 ranks of F32: %s", adapter_kernel_info(p.kernel).name);
+    CHECK(p.kernel == ADAPTER_CLUSTER && p.row_tiles == 2, "256 ranks of F32: %s", adapter_kernel_info(p.kernel).name);
+    a = update_of(VB_F16, 16384, 4095, 4095, 64);
+    p = choose_fused_update(&a, &h200);
+    CHECK(p.kernel == ADAPTER_SM90, "odd rows: %s", adapter_kernel_info(p.kernel).name);
+    a.m = 10;
+    p = choose_fused_update(&a, &h200);
+    CHECK(p.kernel == ADAPTER_CLUSTER && p.cluster == 8 && p.column_blocks > 1, "10 odd rows: cluster of %d",
+          p.cluster);
 }

@@ -103,6 +103,7 @@ extern "C" vb_status vb_cuda_fused_update(const vb_fused_update_args *args, vb_s
     if (plan.kernel == ADAPTER_STREAM || plan.kernel == ADAPTER_SHORT) return fused_update_stream(a, plan, stream);
     if (plan.kernel == ADAPTER_SM90) return fused_update_sm90(a, plan, stream);
     if (plan.kernel == ADAPTER_TILED) return fused_update_tiled(a, plan, stream);
+    if (plan.kernel == ADAPTER_CLUSTER) return fused_update_cluster(a, plan, stream);
     if (plan.kernel != ADAPTER_ANY)
         return a.type == VB_F32 ? fused_update_f32(a, plan, stream) : fused_update_half(a, plan, stream);
     switch (a.type) {

@@ -12,10 +12,12 @@
 // Of many ranks the warpgroups take turns: one stores a tile of the result while the other multiplies. Of 256 a warp
 // leaves 16 rows of a tile in shared memory, from where bulk copies store them. Blocks begin at different places of k
 // and n: else rows of a power of two bytes meet in one channel of the memory.
+// x, V and U whose rows are no whole vectors of 16 bytes, and U [r][n], are copied to the workspace first.
 
 #include "adapter/launchers.cuh"
 #include "arch/cluster.cuh"
 #include "gemm/sm90_product.cuh"
+#include "runtime/pad.cuh"
 
 namespace vb {
 
@@ -33,7 +35,30 @@ struct UpdateSm90 {
     int64_t codes_stride;
     float scale;
     int cluster; // blocks that share rows; 1: pairs share V and U, or nobody
+    bool codes_in_boxes, codes_in_pairs; // how codes are read: by boxes, else two side by side, else alone
+    bool vectors;                        // rows of out and add are whole vectors of 16 bytes
 };
+
+// Eight elements of a row, of which `count` exist.
+template <class T>
+VB_DEVICE Vec<T, 8> load_eight(const T *from, bool vectors, int count) {
+    Vec<T, 8> x = {};
+    if (vectors) return *reinterpret_cast<const Vec<T, 8> *>(from);
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+        if (e < count) x.at[e] = from[e];
+    return x;
+}
+template <class T>
+VB_DEVICE void store_eight(T *to, const Vec<T, 8> &x, bool vectors, int count) {
+    if (vectors) {
+        *reinterpret_cast<Vec<T, 8> *>(to) = x;
+        return;
+    }
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+        if (e < count) to[e] = x.at[e];
+}
 
 template <int RANKS, int ROWS>
 struct UpdateStage : ProductStage<ROWS, RANKS> {
@@ -49,6 +74,8 @@ struct UpdateStage : ProductStage<ROWS, RANKS> {
     static constexpr bool stores_boxes = RANKS == 256;
     static constexpr int result_box = 16 * sm90::row_bytes, result_bytes = stores_boxes ? 8 * 2 * result_box : 0;
     static constexpr int shared_bytes = Base::shared_bytes + (sums_apart ? sum_bytes : 0) + result_bytes;
+    // Codes of 128 rows come through the ring too, between V and U, where registers have no room for them before.
+    static constexpr int codes_box = ROWS * sm90::row_bytes, code_boxes = 2, code_stages = RANKS == 256 ? 2 : 0;
     static_assert(sums_apart || sum_bytes <= ring_bytes, "in the ring");
 };
 
@@ -78,7 +105,6 @@ VB_DEVICE void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" :
 VB_DEVICE void stores_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Holds bulk copies that follow the next barrier until this thread's loads from any block's shared memory are done.
 VB_DEVICE void loads_of_cluster_fence() { asm volatile("fence.proxy.async.shared::cluster;" ::: "memory"); }
-VB_DEVICE void prefetch_l2(const void *line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line) : "memory"); }
 
 #endif
 
@@ -87,7 +113,7 @@ template <class T, int RANKS, int ROWS, bool PAIR, bool V_KMAJOR>
 __global__ void __launch_bounds__(product_threads, 1)
     fused_update_sm90_kernel(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap v_map,
                              const __grid_constant__ CUtensorMap u_map, const __grid_constant__ CUtensorMap out_map,
-                             const UpdateSm90<T> p) {
+                             const __grid_constant__ CUtensorMap codes_map, const UpdateSm90<T> p) {
 #ifdef VB_SM90A
     using Stage = UpdateStage<RANKS, ROWS>;
     constexpr int pair = PAIR ? 2 : 1, halves = 128 / ROWS; // of k and of the columns, for the warpgroups
@@ -119,13 +145,6 @@ __global__ void __launch_bounds__(product_threads, 1)
     if (group == 0) {
         sm90::registers_shrink<40>();
         const bool copies = threadIdx.x == 0;
-        if (RANKS == 256 && threadIdx.x >= 64 && p.codes) { // all blocks read them between the products, at once
-            constexpr int line = 64;                        // elements
-            for (int i = threadIdx.x - 64; i < ROWS * RANKS / line; i += 64) {
-                const int of = row0 + i / (RANKS / line), at = i % (RANKS / line) * line;
-                if (of < p.m && at < p.r) prefetch_l2(p.codes + of * p.codes_stride + at);
-            }
-        }
         StageAt<Stage::count> at(1);
         if (copies)
             for (int step = 0; step < steps; step++, at.advance()) {
@@ -142,6 +161,16 @@ __global__ void __launch_bounds__(product_threads, 1)
             cluster_arrive();
             if (!Stage::sums_apart) cluster_wait(), sm90::cluster_sync(); // the sums have been read
         }
+        if (copies && p.codes_in_boxes)
+            for (int i = 0; i < Stage::code_stages; i++, at.advance()) {
+                char *const to = ring + at.stage * Stage::bytes;
+                sm90::barrier_wait(&empty[at.stage], at.phase);
+                sm90::barrier_expect(&full[at.stage], Stage::code_boxes * Stage::codes_box);
+#pragma unroll
+                for (int box = 0; box < Stage::code_boxes; box++)
+                    sm90::copy_box(to + box * Stage::codes_box, &codes_map, &full[at.stage],
+                                   (i * Stage::code_boxes + box) * 64, row0);
+            }
         if (copies)
             for (int step = 0; step < tiles * Stage::steps; step++, at.advance()) {
                 char *const to = ring + at.stage * Stage::bytes;
@@ -176,9 +205,10 @@ __global__ void __launch_bounds__(product_threads, 1)
 #pragma unroll
                     for (int half = 0; half < 2; half++) {
                         const int of = row + 8 * half, rank0 = 8 * j + 2 * quad;
-                        if (of < p.m && rank0 < p.r)
-                            codes[j][half] =
-                                *reinterpret_cast<const Vec<T, 2> *>(p.codes + of * p.codes_stride + rank0);
+                        if (of >= p.m || rank0 >= p.r) continue;
+                        const T *const from = p.codes + of * p.codes_stride + rank0;
+                        if (p.codes_in_pairs) codes[j][half] = *reinterpret_cast<const Vec<T, 2> *>(from);
+                        else codes[j][half] = {{from[0], rank0 + 1 < p.r ? from[1] : T()}};
                     }
             };
             if (early && p.codes) load_codes();
@@ -214,20 +244,41 @@ __global__ void __launch_bounds__(product_threads, 1)
                     sm90::cluster_sync();
                 }
             }
-            if (!early && p.codes) load_codes();
-#pragma unroll
-            for (int j = 0; j < RANKS / 8; j++)
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    float &low = sum[4 * j + 2 * half], &high = sum[4 * j + 2 * half + 1];
-                    const int rank0 = 8 * j + 2 * quad, of = row + 8 * half;
-                    if (p.codes && of < p.m && rank0 < p.r) {
-                        const float first = to_float(codes[j][half].at[0]), second = to_float(codes[j][half].at[1]);
-                        low = first == 0.0f ? 0.0f : low * first; // 0: whatever x V is
-                        high = second == 0.0f ? 0.0f : high * second;
-                    }
-                    h[j / 2][j % 2 * 2 + half] = pack<T>(low, high);
+            const auto apply = [&](int j, int half, bool exist, Vec<T, 2> two) {
+                float &low = sum[4 * j + 2 * half], &high = sum[4 * j + 2 * half + 1];
+                if (exist) {
+                    const float first = to_float(two.at[0]), second = to_float(two.at[1]);
+                    low = first == 0.0f ? 0.0f : low * first; // 0: whatever x V is
+                    high = second == 0.0f ? 0.0f : high * second;
                 }
+                h[j / 2][j % 2 * 2 + half] = pack<T>(low, high);
+            };
+            if (Stage::code_stages > 0 && p.codes_in_boxes) {
+                constexpr int eights = Stage::code_boxes * 8; // of ranks, of a stage
+                const int local = row - row0;
+#pragma unroll
+                for (int i = 0; i < Stage::code_stages; i++, at.advance()) {
+                    sm90::barrier_wait(&full[at.stage], at.phase);
+#pragma unroll
+                    for (int j = 0; j < eights; j++)
+#pragma unroll
+                        for (int half = 0; half < 2; half++) {
+                            const char *const there = ring + at.stage * Stage::bytes + j / 8 * Stage::codes_box +
+                                                      (local + 8 * half) * sm90::row_bytes +
+                                                      ((j % 8) ^ (local % 8)) * 16 + quad * 4;
+                            apply(i * eights + j, half, true, *reinterpret_cast<const Vec<T, 2> *>(there));
+                        }
+                    __syncwarp();
+                    release(at.stage);
+                }
+            } else {
+                if (!early && p.codes) load_codes();
+#pragma unroll
+                for (int j = 0; j < RANKS / 8; j++)
+#pragma unroll
+                    for (int half = 0; half < 2; half++)
+                        apply(j, half, p.codes && row + 8 * half < p.m && 8 * j + 2 * quad < p.r, codes[j][half]);
+            }
         }
         constexpr int width = columns / halves; // of a warpgroup's part of a tile
         const int column0 = halves == 1 ? 0 : consumer * width;
@@ -235,27 +286,20 @@ __global__ void __launch_bounds__(product_threads, 1)
         for (int nth = 0; nth < tiles; nth++) {
             float sum[width / 2] = {};
             sm90::settle(sum);
-            if (in_turn) {
-                sm90::barrier_wait(&full[at.stage], at.phase); // before the turn, which nothing is to hold up
-                sm90::group_sync(2 + consumer, 256);
-            }
+            if (in_turn) sm90::group_sync(2 + consumer, 256);
 #pragma unroll
             for (int step = 0; step < Stage::steps; step++) {
                 sm90::barrier_wait(&full[at.stage], at.phase);
                 const uint64_t u = sm90::describe(ring + at.stage * Stage::bytes + column0 * sm90::row_bytes, 0);
                 sm90::wgmma_fence();
 #pragma unroll
-                for (int i = 0; i < 4 * Stage::boxes; i++) {
-                    // the other warpgroup's products come behind the last two of these
-                    if (in_turn && step + 1 == Stage::steps && i + 2 == 4 * Stage::boxes &&
-                        (consumer == 0 || nth + 1 < tiles))
-                        sm90::group_arrive(3 - consumer, 256);
+                for (int i = 0; i < 4 * Stage::boxes; i++)
                     sm90::WgmmaRegisters<T, width, 0>::run(sum, h[step * 4 * Stage::boxes + i],
                                                            u + (i / 4 * Stage::box_bytes + i % 4 * 32) / 16);
-                }
                 sm90::wgmma_commit();
                 if (step + 1 < Stage::steps) at.advance();
             }
+            if (in_turn && (consumer == 0 || nth + 1 < tiles)) sm90::group_arrive(3 - consumer, 256);
             sm90::wgmma_wait<0>();
 #pragma unroll
             for (int step = Stage::steps - 1; step >= 0; step--)
@@ -264,7 +308,7 @@ __global__ void __launch_bounds__(product_threads, 1)
             sm90::settle(sum);
             const int tile = step_in_turn(first_tile, tiles, nth, turn);
             if constexpr (Stage::stores_boxes) {
-                if (!p.add) {
+                if (!p.add && p.vectors) {
                     char *const boxes = ring + Stage::ring_bytes + (consumer * 4 + warp) * 2 * Stage::result_box;
                     if (lane == 0) stores_read(); // the boxes of the tile before have been read
                     __syncwarp();
@@ -307,7 +351,7 @@ __global__ void __launch_bounds__(product_threads, 1)
                             high[i] = __float_as_uint(sum[4 * (j + i) + 2 * half + 1]);
                         transpose_quad(low), transpose_quad(high);
                         Vec<T, 8> z = {};
-                        if (exists) z = *reinterpret_cast<const Vec<T, 8> *>(p.add + place);
+                        if (exists) z = load_eight(p.add + place, p.vectors, p.n - n);
 #pragma unroll
                         for (int i = 0; i < 4; i++) {
                             z.at[2 * i] = from_float<T>(to_float(z.at[2 * i]) + __uint_as_float(low[i]) * p.scale);
@@ -324,7 +368,8 @@ __global__ void __launch_bounds__(product_threads, 1)
                         transpose_quad(w);
                         words = make_uint4(w[0], w[1], w[2], w[3]);
                     }
-                    if (exists) *reinterpret_cast<uint4 *>(p.out + place) = words;
+                    if (exists)
+                        store_eight(p.out + place, *reinterpret_cast<const Vec<T, 8> *>(&words), p.vectors, p.n - n);
                 }
         }
     }
@@ -333,39 +378,105 @@ __global__ void __launch_bounds__(product_threads, 1)
 #endif
 }
 
+// A factor whose rows are whole vectors: as it is, or copied.
+struct Factor {
+    const void *at;
+    int64_t stride;
+};
+struct Factors {
+    Factor x, v, u;
+};
+
 template <class T, int RANKS, int ROWS, bool V_KMAJOR>
-vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream) {
+vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, const Factors &f, vb_stream *stream) {
     const bool pairs = plan.cluster == 1 && plan.row_blocks > 1;
+    const bool in_boxes =
+        RANKS == 256 && a.codes && a.codes_stride > 0 && a.codes_stride % 8 == 0 && aligned16(a.codes);
+    const bool in_pairs = a.r % 2 == 0 && a.codes_stride % 2 == 0 && (uintptr_t)a.codes % 4 == 0;
+    const bool vectors = a.n % 8 == 0 && aligned16(a.out, a.add);
     const UpdateSm90<T> p = {(T *)a.out, (const T *)a.add, (const T *)a.codes, (int)a.m, (int)a.k, (int)a.n, (int)a.r,
-                             a.codes_stride, a.scale, plan.cluster};
-    CUtensorMap x, v, u, out;
-    VB_TRY(sm90::tensor_map(&x, a.x, a.type, a.k, a.m, a.k, ROWS, stream));
-    if (V_KMAJOR) VB_TRY(sm90::tensor_map(&v, a.v, a.type, a.k, a.r, a.k, RANKS / (pairs ? 2 : 1), stream));
-    else VB_TRY(sm90::tensor_map(&v, a.v, a.type, a.r, a.k, a.r, product_depth / (pairs ? 2 : 1), stream));
-    VB_TRY(sm90::tensor_map(&u, a.u, a.type, a.r, a.n, a.r, columns / (pairs ? 2 : 1), stream));
-    VB_TRY(sm90::tensor_map(&out, a.out, a.type, a.n, a.m, a.n, 16, stream));
+                             a.codes_stride, a.scale, plan.cluster, in_boxes, in_pairs, vectors};
+    CUtensorMap x, v, u, out = {}, codes = {};
+    VB_TRY(sm90::tensor_map(&x, f.x.at, a.type, a.k, a.m, f.x.stride, ROWS, stream));
+    if (V_KMAJOR) VB_TRY(sm90::tensor_map(&v, f.v.at, a.type, a.k, a.r, f.v.stride, RANKS / (pairs ? 2 : 1), stream));
+    else VB_TRY(sm90::tensor_map(&v, f.v.at, a.type, a.r, a.k, f.v.stride, product_depth / (pairs ? 2 : 1), stream));
+    VB_TRY(sm90::tensor_map(&u, f.u.at, a.type, a.r, a.n, f.u.stride, columns / (pairs ? 2 : 1), stream));
+    if (vectors) VB_TRY(sm90::tensor_map(&out, a.out, a.type, a.n, a.m, a.n, 16, stream));
+    if (in_boxes) VB_TRY(sm90::tensor_map(&codes, a.codes, a.type, a.r, a.m, a.codes_stride, ROWS, stream));
     const int64_t blocks = pairs ? ceil_div<int64_t>(plan.row_blocks, 2) * 2 : plan.row_blocks * plan.cluster;
     return launch_cluster(stream, pairs ? 2 : plan.cluster, (unsigned)blocks, product_threads,
                           UpdateStage<RANKS, ROWS>::shared_bytes,
                           pairs ? fused_update_sm90_kernel<T, RANKS, ROWS, true, V_KMAJOR>
                                 : fused_update_sm90_kernel<T, RANKS, ROWS, false, V_KMAJOR>,
-                          x, v, u, out, p);
+                          x, v, u, out, codes, p);
 }
 
 template <class T, bool V_KMAJOR>
-vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream) {
-    if (plan.row_tiles == 4) return launch_sm90<T, 64, 64, V_KMAJOR>(a, plan, stream);
-    return plan.rank_tiles == 8    ? launch_sm90<T, 64, 128, V_KMAJOR>(a, plan, stream)
-           : plan.rank_tiles == 16 ? launch_sm90<T, 128, 128, V_KMAJOR>(a, plan, stream)
-                                   : launch_sm90<T, 256, 128, V_KMAJOR>(a, plan, stream);
+vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, const Factors &f, vb_stream *stream) {
+    if (plan.row_tiles == 4) return launch_sm90<T, 64, 64, V_KMAJOR>(a, plan, f, stream);
+    return plan.rank_tiles == 8    ? launch_sm90<T, 64, 128, V_KMAJOR>(a, plan, f, stream)
+           : plan.rank_tiles == 16 ? launch_sm90<T, 128, 128, V_KMAJOR>(a, plan, f, stream)
+                                   : launch_sm90<T, 256, 128, V_KMAJOR>(a, plan, f, stream);
+}
+
+// U [r][n] as rows of whole vectors [n][eights * 8]: a thread has eight ranks of a column.
+__global__ void __launch_bounds__(256) turn_kernel(uint4 *to, const unsigned short *u, int n, int r, int eights) {
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int column = (int)blockIdx.x * 256 + threadIdx.x, first = (int)blockIdx.y * 8;
+    if (column >= n) return;
+    unsigned words[4] = {};
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+        if (first + e < r) words[e / 2] |= (unsigned)u[(int64_t)(first + e) * n + column] << e % 2 * 16;
+    to[(int64_t)column * eights + blockIdx.y] = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// Copies factors whose rows are no whole vectors, or U that is transposed, to the workspace.
+vb_status copy_factors(Factors *f, const vb_fused_update_args &a, vb_stream *stream) {
+    struct {
+        Factor *factor;
+        int64_t rows;
+    } const of[] = {{&f->x, a.m}, {&f->v, a.v_transposed ? a.r : a.k}, {&f->u, a.n}};
+    PaddedRows rows[3];
+    int64_t bytes = 0, padded = 0;
+    for (int i = 0; i < 3; i++) {
+        const int64_t columns = of[i].factor->stride;
+        const bool whole = columns % 8 == 0 && aligned16(of[i].factor->at), turns = i == 2 && a.u_transposed;
+        rows[i] = {1, 1, whole && !turns ? 0 : of[i].rows, columns, 0, 0, columns};
+        bytes += rows[i].bytes();
+        if (!turns) padded += rows[i].bytes();
+    }
+    if (bytes == 0) return VB_OK;
+    char *memory;
+    VB_TRY(workspace((void **)&memory, bytes, stream));
+    const void *const from[] = {f->x.at, f->v.at, f->u.at};
+    void *to[3];
+    for (int i = 0; i < 3; i++) {
+        to[i] = memory;
+        memory += rows[i].bytes();
+        if (rows[i].rows > 0) of[i].factor->at = to[i], of[i].factor->stride = rows[i].per_row() * 8;
+    }
+    if (a.u_transposed) {
+        const int eights = (int)rows[2].per_row();
+        VB_TRY(launch_overlapped(stream, dim3((unsigned)ceil_div<int64_t>(a.n, 256), (unsigned)eights), 256, 0,
+                                 turn_kernel, (uint4 *)to[2], (const unsigned short *)a.u, (int)a.n, (int)a.r, eights));
+        rows[2].rows = 0;
+    }
+    if (padded == 0) return VB_OK;
+    return pad_rows<false>(stream, PadCopy(to[0], from[0], rows[0]), PadCopy(to[1], from[1], rows[1]),
+                           PadCopy(to[2], from[2], rows[2]));
 }
 
 } // namespace
 
 vb_status fused_update_sm90(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream) {
+    Factors f = {{a.x, a.k}, {a.v, a.v_transposed ? a.k : a.r}, {a.u, a.r}};
+    VB_TRY(copy_factors(&f, a, stream));
     if (a.type == VB_F16)
-        return a.v_transposed ? launch_sm90<half, true>(a, plan, stream) : launch_sm90<half, false>(a, plan, stream);
-    return a.v_transposed ? launch_sm90<bf16, true>(a, plan, stream) : launch_sm90<bf16, false>(a, plan, stream);
+        return a.v_transposed ? launch_sm90<half, true>(a, plan, f, stream)
+                              : launch_sm90<half, false>(a, plan, f, stream);
+    return a.v_transposed ? launch_sm90<bf16, true>(a, plan, f, stream) : launch_sm90<bf16, false>(a, plan, f, stream);
 }
 
 #endif

@@ -35,6 +35,12 @@ func fusedUpdateOp() *Op {
 		Case{Label: "many_rows", Dims: []int{520, 1032, 40, 64}, Flags: "add_codes"}, Case{Label: "many_rows", Dims: []int{515, 520, 136, 128}, Flags: "codes_vt"},
 		Case{Label: "many_rows", Dims: []int{513, 264, 264, 256}, Flags: "add_shared_vt"}, Case{Label: "many_rows", Dims: []int{512, 72, 40, 72}, Flags: "codes"},
 		Case{Label: "many_rows", Dims: []int{8450, 72, 40, 64}, Flags: "codes"}, // 128 rows a block, also of 64 ranks
+		Case{Label: "many_rows", Dims: []int{600, 136, 264, 200}, Flags: "codes"},
+		Case{Label: "any_rows", Dims: []int{21, 333, 197, 133}, Flags: "add_codes"}, Case{Label: "any_rows", Dims: []int{100, 331, 65, 67}, Flags: "codes_vt_ut"},
+		Case{Label: "any_rows", Dims: []int{2, 3001, 771, 255}, Flags: "add_vt"}, Case{Label: "any_rows", Dims: []int{70, 1030, 130, 193}, Flags: "shared_ut"},
+		Case{Label: "any_rows", Dims: []int{4300, 67, 41, 70}, Flags: "add_codes_ut"}, // more blocks than multiprocessors, without clusters
+		Case{Label: "any_rows", Dims: []int{520, 131, 75, 67}, Flags: "add_codes"}, Case{Label: "any_rows", Dims: []int{700, 333, 136, 135}, Flags: "codes_vt"},
+		Case{Label: "any_rows", Dims: []int{515, 200, 77, 49}, Flags: "shared"},
 		Case{Label: "bem", Dims: []int{128, 768, 768, 8}, Flags: "codes", Bench: true},
 		Case{Label: "bem", Dims: []int{4096, 768, 768, 8}, Flags: "codes", Bench: true, Large: true},
 		Case{Label: "bem", Dims: []int{16384, 768, 768, 8}, Flags: "codes", Bench: true, Large: true},
