@@ -13,7 +13,7 @@
     X(ADAPTER_SHORT, "fused_update_short", "adapter/fused_update_stream.cu",                                           \
       "the same of fewer rows, 8 ranks and k up to 768")                                                               \
     X(ADAPTER_SM90, "fused_update_sm90", "adapter/fused_update_sm90.cu",                                               \
-      "9.0: F16, BF16, more than 16 ranks, 512 rows and more; copies rows that are no whole vectors")                  \
+      "9.0: F16, BF16, more than 8 ranks, many rows; copies rows that are no whole vectors")                           \
     X(ADAPTER_TILED, "fused_update_tiled", "adapter/fused_update_tiled.cu",                                            \
       "8.0: more than 32 ranks (a multiple of 8), 512 rows and more, U [n][r], from shared memory")                    \
     X(ADAPTER_ROWS, "fused_update_rows", "adapter/fused_update.cuh",                                                   \
@@ -83,19 +83,23 @@ static inline adapter_plan adapter_cluster_plan(const vb_fused_update_args *a, c
     return p;
 }
 
-/* Where it takes less time than kernels without shared memory: `tiles` says whether fused_update_split can. */
-static inline bool adapter_cluster_pays(const vb_fused_update_args *a, bool tiles) {
+/* Where it takes less time than kernels without shared memory: `whole` says whether fused_update_split can. Limits are
+ * those of shapes drawn at random: docs/experiments/2026-11-27-fused-update.md. */
+static inline bool adapter_cluster_pays(const vb_fused_update_args *a, bool whole) {
     const bool f32 = a->type == VB_F32;
-    if (tiles) return f32 ? a->r > 64 && a->weight_type == VB_F32 : a->r > 32; /* F16 beside F32: ranks without codes */
+    if (whole) return f32 ? a->r > 64 && a->weight_type == VB_F32 : a->r > 32; /* F16 beside F32: ranks without codes */
     int64_t wide = 1; /* threads along the ranks in fused_update_any */
     while (wide < a->r) wide *= 2;
-    return a->r > 32 || a->k * wide > (f32 ? 40000 : 8192);
+    return a->r > 32 || a->k * wide > (f32 || (a->r <= 4 && a->m >= 100) ? 40000 : 5000);
 }
 
-/* Rows that are no whole vectors are copied before. */
+/* Rows that are no whole vectors are copied before, and elements of such rows of out are stored alone. */
 static inline bool adapter_sm90_can(const vb_fused_update_args *a, const vb_gpu *gpu) {
-    return gpu->capability == 90 && gpu->hopper && a->type != VB_F32 && a->r > 16 && a->m >= 512 &&
-           adapter_cluster_can(a, gpu);
+    return gpu->capability == 90 && gpu->hopper && a->type != VB_F32 && adapter_cluster_can(a, gpu);
+}
+static inline bool adapter_sm90_pays(const vb_fused_update_args *a) {
+    if (a->n % 8 != 0 && a->r <= 32 && a->n > a->k) return false;
+    return (a->m >= 2048 && a->r > 8) || (a->m >= 640 && a->k >= 2048 && a->r > 16);
 }
 
 static inline adapter_plan adapter_sm90_plan(const vb_fused_update_args *a, const vb_gpu *gpu) {
@@ -115,10 +119,12 @@ static inline adapter_plan adapter_sm90_plan(const vb_fused_update_args *a, cons
 static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, const vb_gpu *gpu) {
     adapter_plan p = {ADAPTER_ANY, 1, 1, 8, 1, 1, 1};
     const int64_t sms = gpu->multiprocessors;
-    if (adapter_sm90_can(a, gpu)) return adapter_sm90_plan(a, gpu);
-    const bool tiles = adapter_tiles_can(a, gpu);
-    if (adapter_cluster_can(a, gpu) && adapter_cluster_pays(a, tiles)) return adapter_cluster_plan(a, gpu);
-    if (!tiles) {
+    const bool whole = adapter_tiles_can(a, gpu);
+    const bool streams =
+        whole && a->type != VB_F32 && (a->r == 8 || a->r == 16) && !a->v_transposed && !a->u_transposed;
+    if (!streams && adapter_sm90_can(a, gpu) && adapter_sm90_pays(a)) return adapter_sm90_plan(a, gpu);
+    if (adapter_cluster_can(a, gpu) && adapter_cluster_pays(a, whole)) return adapter_cluster_plan(a, gpu);
+    if (!whole) {
         p.row_blocks = vb_ceil_div(a->m, 4);
         p.column_blocks =
             p.row_blocks < sms ? adapter_at_most(vb_ceil_div(a->n, 256), vb_ceil_div(sms, p.row_blocks)) : 1;
@@ -127,7 +133,7 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
     }
     while (8 * p.rank_tiles < a->r) p.rank_tiles *= 2;
     const int64_t chunks = vb_ceil_div(a->n, ADAPTER_COLUMNS), steps = vb_ceil_div(a->k, a->type == VB_F32 ? 16 : 32);
-    if (a->type != VB_F32 && (a->r == 8 || a->r == 16) && !a->v_transposed && !a->u_transposed) {
+    if (streams) {
         const int64_t most = 7 * sms / 8; /* blocks that keep the memory busy */
         if (vb_ceil_div(a->m, 32) >= most && ADAPTER_STREAM_BYTES <= gpu->shared_bytes) {
             p.kernel = ADAPTER_STREAM;

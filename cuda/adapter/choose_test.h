@@ -54,7 +54,7 @@ static void test_adapter(void) {
         }
         if (p.kernel == ADAPTER_SM90) {
             const int64_t steps = vb_ceil_div(a.k, 64);
-            CHECK(gpu.capability == 90 && a.type != VB_F32 && a.r > 16 && 8 * p.rank_tiles >= a.r && a.k > 0,
+            CHECK(gpu.capability == 90 && a.type != VB_F32 && a.r > 8 && 8 * p.rank_tiles >= a.r && a.k > 0,
                   "%ld ranks", (long)a.r);
             CHECK(p.row_tiles == 8 || (p.row_tiles == 4 && p.rank_tiles == 8), "%d row tiles", p.row_tiles);
             CHECK(p.row_blocks * 16 * p.row_tiles >= a.m && p.cluster <= 8 &&
