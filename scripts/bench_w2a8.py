@@ -6,11 +6,11 @@
 
 --microsoft is the folder with bitnet_kernels.cu, which is compiled into a temporary folder. Every side runs as a graph of calls
 whose weights rotate over more memory than the L2 holds, and replays alternate: a figure is the median replay divided by the
-calls in it. Results are compared first: ours with integers exactly, Microsoft's with ours. --ways measures every way of
-computing (block, lanes, tile, grid, loads, dp4a) for each shape. --random N draws so many more shapes. --tmac measures
-vb_tmac_matmul instead, which takes float activations, beside W2A8 on the GPU and beside itself on the CPU: with one thread and
-with all, weights from memory there too. --out writes a line a shape and peer; the roofline is the
-time of reading the weights at the rate of a copy measured in the same run.
+calls in it, at least 100, since a graph's start takes as long as a call or two. Results are compared first: ours with integers
+exactly, Microsoft's with ours. --ways measures every way of computing (block, lanes, tile, grid, loads, dp4a) for each shape.
+--random N draws so many more shapes. --tmac measures vb_tmac_matmul instead, which takes float activations, beside W2A8 on the
+GPU and beside itself on the CPU: with one thread and with all, weights from memory there too. --out writes a line a shape and
+peer; the roofline is the time of reading the weights at the rate of a copy measured in the same run.
 """
 import argparse
 import ctypes
@@ -41,6 +41,11 @@ class W2A8(Arguments):  # vb_w2a8_gemv_args
     _fields_ += [(name, ctypes.c_int) for name in ("layout", "out_type", "settled")]
     _fields_ += [(name, int64) for name in ("threads", "lanes", "tile")]
     _fields_ += [(name, ctypes.c_int) for name in ("persistent", "without_dp4a", "narrow")]
+
+
+def calls_of(call, weights):
+    """At least 100 calls, which take the weights in turn."""
+    return [lambda w=w: call(w) for w in weights * -(-100 // len(weights))]
 
 
 def interleaved(codes):
@@ -123,7 +128,7 @@ def tmac(library, shapes, replays, device, command):
         kernel = library.kernel()
         error = ((out.double() - exact).pow(2).mean() / exact.pow(2).mean()).sqrt().item()
         assert error < 0.005, f"{n} x {k}: error {error}"
-        ours, beside = alternate([library.graph([lambda w=w: look_up(w) for w in weights]), library.graph([lambda w=w: w2a8(w) for w in wide])], replays)
+        ours, beside = alternate([library.graph(calls_of(look_up, weights)), library.graph(calls_of(w2a8, wide))], replays)
         library.release()
         many, one = cpu_times(library, n, k, cores), cpu_times(library, n, k, 1)
         print(f"{n:>6} x {k:<5} {ours:9.2f} {beside:7.2f} {beside / ours:6.2f} {many:9.1f} {many / ours:6.1f} {one:9.1f} {one / ours:6.1f} {error:8.1e}  {kernel}", flush=True)
@@ -189,7 +194,7 @@ def main():
         library.synchronize()
         assert torch.equal(sums.flatten().long(), exact), f"{n} x {k}: sums differ"
         assert torch.equal(out.flatten(), (exact.float() / s.flatten() * ws).bfloat16()), f"{n} x {k}: scaled results differ"
-        replays = [library.graph([lambda w=w: product(w, out, BF16) for w in ours_weights])]
+        replays = [library.graph(calls_of(lambda w: product(w, out, BF16), ours_weights))]
         if peer and (n, k) in SHAPES:
             their_weights = [microsoft(codes)] + [torch.randint(0, 255, (n * k // 4,), device="cuda", dtype=torch.uint8) for _ in range(copies - 1)]
             theirs, s16, ws16 = torch.zeros_like(out), s.bfloat16(), ws.bfloat16().repeat(6)
@@ -203,10 +208,10 @@ def main():
             off = (theirs.float() - out.float()).abs().max().item()
             if off > 0:
                 print(f"{n} x {k}: Microsoft's result is off by up to {off:g}")
-            replays.append(torch_graph([lambda w=w: call(w) for w in their_weights]))
+            replays.append(torch_graph(calls_of(call, their_weights)))
         dense = [torch.randn((n, k), device="cuda", dtype=torch.bfloat16) for _ in range(max(2, -(-(256 << 20) // (2 * n * k))))]
         xb, yb = x.bfloat16(), torch.empty((1, n), device="cuda", dtype=torch.bfloat16)
-        replays.append(torch_graph([lambda w=w: torch.mm(xb, w.T, out=yb) for w in dense]))
+        replays.append(torch_graph(calls_of(lambda w: torch.mm(xb, w.T, out=yb), dense)))
         times = alternate(replays, args.replays)
         ours, bf16 = times[0], times[-1]
         theirs_us = times[1] if len(times) == 3 else float("nan")
@@ -216,11 +221,11 @@ def main():
                     for persistent in (0, 1) if (threads < 512 or lanes == 4) and (lanes > 4 or not persistent)] + [(0, 4, 0, 1)]
             for threads, lanes, tile, persistent in ways:
                 way = dict(threads=threads, lanes=lanes, tile=tile, persistent=persistent)
-                us = alternate([library.graph([lambda w=w: product(w, out, BF16, **way) for w in ours_weights])], 5)[0]
+                us = alternate([library.graph(calls_of(lambda w: product(w, out, BF16, **way), ours_weights))], 5)[0]
                 if us < best_us:
                     best, best_us = f"{threads} {lanes} {tile} {persistent}: {us:.2f}", us
             for way in (dict(without_dp4a=1), dict(narrow=1)):
-                us = alternate([library.graph([lambda w=w: product(w, out, BF16, **way) for w in ours_weights])], 5)[0]
+                us = alternate([library.graph(calls_of(lambda w: product(w, out, BF16, **way), ours_weights))], 5)[0]
                 best += f"  {next(iter(way))}: {us:.2f}"
         print(f"{n:>6} x {k:<5} {ours:8.2f} {n * k / 4 / ours / 1e3:6.0f} {theirs_us:7.2f} {theirs_us / ours:6.2f} {bf16:7.2f} {bf16 / ours:6.2f} {100 * roofline:7.1f}%  {best}", flush=True)
         for peer_name, us in ("Microsoft's kernel", theirs_us), ("cuBLAS bf16", bf16):
