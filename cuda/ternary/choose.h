@@ -75,42 +75,34 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
     return t;
 }
 
-/* Threads of a block, so that a thread has 64 registers, or 80 where x has two bytes and a warp two units. */
-enum { TERNARY_BITS_THREADS = 1024, TERNARY_BITS_THREADS_SHORTS = 768 };
-/* Tiles in shared memory at once are one of these numbers: of blocks with no more tiles the least that holds all; of
- * others by the length of rows, or the least of all. */
-enum { TERNARY_BITS_LEAST = 3, TERNARY_BITS_LONG = 5, TERNARY_BITS_SHORT = 8, TERNARY_BITS_ALL = 16 };
+/* Threads of a block, so that a thread has 64 registers, or 80 where x has two bytes and a warp two units. Tiles in
+ * shared memory: of two bytes and short rows, of others, and of rows that leave no room for so many. */
+enum { TERNARY_BITS_THREADS = 1024, TERNARY_BITS_THREADS_SHORTS = 768, TERNARY_BITS_STAGES_SHORTS = 8,
+       TERNARY_BITS_STAGES = 5, TERNARY_BITS_STAGES_LONG = 3 };
 
-/* 0 blocks where the rows are too long, or too many for their sums. Blocks of two or three tiles build the columns of x
- * less often than those of one, and start no later. Blocks of up to three warps come in twos to a multiprocessor.
- * Tiles that are asked for late wait behind those of the next kernel. So a block asks for all at once where the next
- * kernel's fit beside them. A warp has two units, but one where x has two bytes, whose columns take registers, and rows
- * are short. x_bytes are those of an element that a block keeps: 0 to 2. */
+/* 0 blocks where the rows are too long, or too many for their sums. Blocks of two or three tiles build the planes of x
+ * less often than those of one, and start no later. From four tiles on, two blocks a multiprocessor hide more latency,
+ * where their registers fit and x has few planes. A warp has two units, but one where x has two bytes, whose planes
+ * take registers, and rows are short, or tiles are more than three. x_bytes are those of an element that a block keeps: 0 to 2. */
 static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int x_bytes, const vb_gpu *gpu) {
     const ternary_bits none = {0, 0, 0, 0, 0, 0, 0};
     const int64_t units = vb_ceil_div(row_bytes, 64), tiles = vb_ceil_div(rows, 16), each = gpu->multiprocessors,
-                  pairs = vb_ceil_div(tiles, 2), unit = x_bytes < 2 || units > 16 ? 2 : 1,
+                  pairs = vb_ceil_div(tiles, 2), two = tiles <= TERNARY_BITS_STAGES_LONG * each ? 16 : 32,
+                  unit = x_bytes < 2 || units > two ? 2 : 1,
                   warps = vb_ceil_div(units, unit);
     const int limit = x_bytes == 2 && unit > 1 ? TERNARY_BITS_THREADS_SHORTS : TERNARY_BITS_THREADS;
     if (units == 0 || 32 * warps > limit || tiles == 0 || rows > INT32_MAX - 32) return none;
-    const int64_t blocks = tiles > 3 * each && warps <= 3 ? 2 * each : pairs < each ? pairs : each,
-                  a_multiprocessor = vb_ceil_div(blocks, each), most = vb_ceil_div(tiles, blocks),
-                  stage_bytes = 1024 * units,
+    const int64_t blocks = tiles > 3 * each && units <= 16 && x_bytes < 2 ? 2 * each : pairs < each ? pairs : each,
+                  most = vb_ceil_div(tiles, blocks), stage_bytes = 1024 * units,
                   /* four sums a row and warp; x, with 16 bytes behind each 128 where it is rounded to one byte */
                   rest = warps * (256 * most + (x_bytes == 2 ? 512 : 288 * x_bytes) * unit),
-                  room = gpu->shared_bytes - 1024, fit = (room - rest) / stage_bytes,
-                  beside = room / (2 * a_multiprocessor) - 1024 >= most * stage_bytes + rest;
-    const int64_t by_length = units <= 16 ? TERNARY_BITS_SHORT : TERNARY_BITS_LONG,
-                  wanted = beside && most <= TERNARY_BITS_ALL ? most : by_length,
-                  held = fit >= wanted || fit >= most ? wanted : TERNARY_BITS_LEAST;
-    const int stages = held <= TERNARY_BITS_LEAST ? TERNARY_BITS_LEAST
-        : held <= TERNARY_BITS_LONG               ? TERNARY_BITS_LONG
-        : held <= TERNARY_BITS_SHORT              ? TERNARY_BITS_SHORT
-                                                  : TERNARY_BITS_ALL;
-    const int64_t tiles_held = most < stages ? most : stages;
-    if (fit < tiles_held) return none;
-    const ternary_bits b = {32 * (int)warps, (int)unit, (int)tiles, (int)most, stages, blocks,
-                            tiles_held * stage_bytes + rest};
+                  room = (gpu->shared_bytes - 1024 - rest) / stage_bytes,
+                  wanted = x_bytes == 2 && units <= 16 ? TERNARY_BITS_STAGES_SHORTS : TERNARY_BITS_STAGES,
+                  stages = room < wanted || (x_bytes == 2 && unit == 2) ? TERNARY_BITS_STAGES_LONG : wanted,
+                  held = most < stages ? most : stages;
+    if (room < held) return none;
+    const ternary_bits b = {32 * (int)warps, (int)unit, (int)tiles, (int)most, (int)stages, blocks,
+                            held * stage_bytes + rest};
     return b;
 }
 

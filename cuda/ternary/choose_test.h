@@ -48,8 +48,9 @@ static void test_ternary(void) {
                       t->tiles, (long)t->blocks);
                 CHECK(j > 0 || (int64_t)t->tiles * 16 >= a.n, "%d tiles", t->tiles);
                 CHECK(t->shared_bytes <= gpu->shared_bytes, "%ld bytes", (long)t->shared_bytes);
-                CHECK(t->stages == TERNARY_BITS_LEAST || t->stages == TERNARY_BITS_LONG ||
-                          t->stages == TERNARY_BITS_SHORT || t->stages == TERNARY_BITS_ALL, "%d stages", t->stages);
+                CHECK(t->stages == TERNARY_BITS_STAGES || t->stages == TERNARY_BITS_STAGES_LONG, "%d stages",
+                      t->stages);
+                CHECK(t->units == 2, "%d units", t->units);
             }
             const bool mma = c.kernel == TERNARY_MMA_16 || c.kernel == TERNARY_MMA_MANY;
             CHECK(!mma || (gpu->capability >= 75 && a.m > TERNARY_FEW), "%s on %d", name, gpu->capability);
@@ -64,7 +65,7 @@ static void test_ternary(void) {
         }
     }
     vb_w2a8_gemv_args a = w2a8_of(1, 20480, 3200);
-    CHECK(choose_w2a8_gemv(&a, &gpus[7]).bits.stages == TERNARY_BITS_SHORT, "20480 x 3200 on an H200");
+    CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_BITS, "20480 x 3200 on an H200");
     a.lanes = 4;
     CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_BITS, "20480 x 3200 with 4 lanes");
     a.threads = 128;
@@ -87,6 +88,9 @@ static void test_ternary(void) {
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[0]) == TERNARY_TMAC, "no tensor cores");
     t.groups = 1;
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.blocks > 0, "a column");
+    t.k = 2560;
+    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.units == 1 &&
+              bits.stages == TERNARY_BITS_STAGES_SHORTS, "short rows");
     t.k = 512 * 24;
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.units == 2, "24 warps");
     t.k = 512 * 25;

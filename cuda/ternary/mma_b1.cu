@@ -33,12 +33,11 @@ struct BitsMatrix {
 };
 
 // The matrices, one after the other. Short: a kernel waits for each line of its parameters before the first use.
-// A block has `tiles` tiles, each of the first `more` blocks one more; `most` is the greater number. `stages` of them are
-// in shared memory at once.
+// A block has `tiles` tiles, each of the first `more` blocks one more; `most` is the greater number.
 template <int MATRICES>
 struct BitsJob {
     BitsMatrix matrix[MATRICES];
-    int k, row_bytes, tiles, more, most, stages;
+    int k, row_bytes, tiles, more, most;
     const void *x;               // codes or floats
     const float *add;            // to the first matrix
     const float *x_scale, *bias; // of codes
@@ -209,20 +208,8 @@ struct Rounding {
     }
 };
 
-// Waits for the oldest of so many copies under way (ternary/choose.h).
-VB_DEVICE void wait_for_stage(int stages) {
-    if (stages == TERNARY_BITS_LEAST)
-        copy_async_wait<TERNARY_BITS_LEAST - 1>();
-    else if (stages == TERNARY_BITS_LONG)
-        copy_async_wait<TERNARY_BITS_LONG - 1>();
-    else if (stages == TERNARY_BITS_SHORT)
-        copy_async_wait<TERNARY_BITS_SHORT - 1>();
-    else
-        copy_async_wait<TERNARY_BITS_ALL - 1>();
-}
-
 // SHORTS has a scale a warp, for its elements of x, so that the warps need not wait for the greatest of all.
-template <Source SOURCE, int MATRICES, int UNITS>
+template <Source SOURCE, int MATRICES, int UNITS, int STAGES>
 __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_THREADS_SHORTS : TERNARY_BITS_THREADS)
     bits_kernel(VB_IN_PLACE BitsJob<MATRICES> job) {
 #if __CUDA_ARCH__ >= 900
@@ -234,20 +221,19 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32, group = lane / 4,
               word = lane % 4;
     const int row_bytes = job.row_bytes, pieces = row_bytes / 16, k = job.k, x_bytes = 256 * UNITS * warps;
-    const int block = blockIdx.x, begin = block * job.tiles + smaller(block, job.more),
+    const int block = blockIdx.x, first = block * job.tiles + smaller(block, job.more),
               count = job.tiles + (block < job.more);
     const int stage_bytes = ceil_div(pieces, 4) * 1024;
-    const int stages = job.stages, ring_bytes = stages * stage_bytes;
-    int *const parts = reinterpret_cast<int *>(memory + smaller(job.most, stages) * stage_bytes);
+    int *const parts = reinterpret_cast<int *>(memory + smaller(job.most, STAGES) * stage_bytes);
     signed char *const codes = reinterpret_cast<signed char *>(parts + job.most * warps * 64);
     const auto unit_is = [&](int u) { return u == 0 || 4 * (warp * UNITS + u) < pieces; };
-    // [stages][units of a row][half][row][piece]. Pieces are turned by rows: eight rows of a piece meet in no bank.
+    // [STAGES][units of a row][half][row][piece]. Pieces are turned by rows: eight rows of a piece meet in no bank.
     const unsigned own = shared_address(memory) + warp * UNITS * 1024, to = own + (group * 4 + (word ^ group / 2)) * 16,
                    from = own + lane / 8 % 2 * 512 + (lane % 8 * 4 + (lane / 16 ^ lane % 8 / 2)) * 16;
-    // Asks for tile t, which lies in stage t % stages, `at` bytes behind the first.
+    // Asks for tile t, which lies in stage t % STAGES, `at` bytes behind the first.
     const auto fetch = [&](int t, int at) {
         if (t < count) {
-            const int j = job.matrix_of(begin + t), row = job.row_in(j, begin + t) + group;
+            const int j = job.matrix_of(first + t), row = job.row_in(j, first + t) + group;
             const int piece = 4 * warp * UNITS + word, n = job.matrix[j].n;
             const char *const w =
                 static_cast<const char *>(job.matrix[j].weights) + (int64_t)row * row_bytes + 16 * piece;
@@ -264,7 +250,7 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
 
     if (!job.settled) wait_for_previous_kernel();
 #pragma unroll 1
-    for (int t = 0; t < stages; t++) fetch(t, t * stage_bytes);
+    for (int t = 0; t < STAGES; t++) fetch(t, t * stage_bytes);
     Rounding<SOURCE, MATRICES, UNITS> rounding{job, {}, {}};
     if (rounds) rounding.read_norm();
     if (job.settled) wait_for_previous_kernel();
@@ -306,16 +292,17 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
         }
     // The factors of the sums are asked for beside x.
     const auto ending = [&](int i) {
-        const int j = job.matrix_of(begin + i / 16), row = job.row_in(j, begin + i / 16) + i % 16;
+        const int j = job.matrix_of(first + i / 16), row = job.row_in(j, first + i / 16) + i % 16;
         return ending_of(job.results_of(j), 0, smaller(row, job.matrix[j].n - 1));
     };
     Ending mine;
     if (threadIdx.x < count * 16) mine = ending(threadIdx.x);
     unsigned columns[bytes][UNITS][4];
-    int ones[bytes][4];
+    int minus[bytes][4]; // a code counts one too many
     int none[4] = {};
 #pragma unroll
     for (int b = 0; b < bytes; b++) {
+        int ones[4] = {};
         const ShortColumn column = SOURCE == SHORTS ? short_column(b, group) : ShortColumn{group, 1u};
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
@@ -326,23 +313,18 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
                     v[u][j] = read_now(x + b * x_bytes + 64 * (4 * (warp * UNITS + u) + j) + 16 * word);
                 columns[b][u][j] = column_of(v[u][j], column.right, column.mask);
             }
-            count_bits(ones[b], every, columns[b][u][0], columns[b][u][1], u ? ones[b] : none);
-            count_bits(ones[b], every, columns[b][u][2], columns[b][u][3], ones[b]);
+            count_bits(ones, every, columns[b][u][0], columns[b][u][1], ones);
+            count_bits(ones, every, columns[b][u][2], columns[b][u][3], ones);
         }
+        minus[b][0] = minus[b][2] = -ones[0], minus[b][1] = minus[b][3] = -ones[1];
     }
     // A lane has the columns c = 2 (lane % 4) and c + 1. Its sums count in units of 2^c, or 2^(6 - c) in SHORTS.
     const int next = word == 3 ? -2 : 2;
     const int high = word == 0 ? -256 : 256, high_next = word == 0 ? -128 : word == 3 ? 8192 : 128;
-    const auto first_sum = [&](const int *s) { return SOURCE == SHORTS ? 2 * s[0] + s[1] : s[0] + next * s[1]; };
-    const auto second_sum = [&](const int *s) {
-        return SOURCE == SHORTS ? high * s[0] + high_next * s[1] : 2 * (s[0] + next * s[1]);
-    };
-    // A code counts one too many.
-    const int less = first_sum(ones[0]) + (SOURCE == SHORTS ? second_sum(ones[bytes - 1]) : 0);
     int *part = parts + warp * 64 + (SOURCE == SHORTS ? lane ^ 3 : lane); // [most][warps][half][group][lane % 4]
 #pragma unroll 1
     for (int t = 0, at = 0; t < count; t++) {
-        wait_for_stage(stages);
+        copy_async_wait<STAGES - 1>();
         __syncwarp();
         unsigned w[UNITS][2][4];
 #pragma unroll
@@ -353,23 +335,28 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
                     read_rows(w[u][pair], (from + at + u * 1024) ^ pair * 32);
                 else
                     for (unsigned &v : w[u][pair]) v = 0;
-        int first[4], second[4];
+        int sums[2], first_sums[4], second_sums[4];
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
             const unsigned(&p)[4] = columns[0][u], (&q)[4] = columns[bytes - 1][u];
-            const auto other = [&](int j) { return SOURCE == SHORTS ? q[j] : p[j] << 1; };
-            count_bits(first, w[u][0], p[0], p[1], u ? first : none);
-            count_bits(second, w[u][0], other(0), other(1), u ? second : none);
-            count_bits(first, w[u][1], p[2], p[3], first);
-            count_bits(second, w[u][1], other(2), other(3), second);
+            const auto second = [&](int j) { return SOURCE == SHORTS ? q[j] : p[j] << 1; };
+            count_bits(first_sums, w[u][0], p[0], p[1], u ? first_sums : minus[0]);
+            count_bits(second_sums, w[u][0], second(0), second(1),
+                       u ? second_sums : SOURCE == SHORTS ? minus[bytes - 1] : none);
+            count_bits(first_sums, w[u][1], p[2], p[3], first_sums);
+            count_bits(second_sums, w[u][1], second(2), second(3), second_sums);
         }
 #pragma unroll
-        for (int half = 0; half < 2; half++)
-            part[32 * half] = first_sum(first + 2 * half) + second_sum(second + 2 * half) - less;
+        for (int half = 0; half < 2; half++) {
+            const int *const a = first_sums + 2 * half, *const b = second_sums + 2 * half;
+            sums[half] = SOURCE == SHORTS ? 2 * a[0] + a[1] + high * b[0] + high_next * b[1]
+                                          : (a[0] + 2 * b[0]) + next * (a[1] + 2 * b[1]);
+        }
+        part[0] = sums[0], part[32] = sums[1];
         part += warps * 64;
-        fetch(t + stages, at);
+        fetch(t + STAGES, at);
         at += stage_bytes;
-        if (at == ring_bytes) at = 0;
+        if (at == STAGES * stage_bytes) at = 0;
     }
     __syncthreads();
     if (SOURCE == SHORTS && job.normed) {
@@ -378,7 +365,7 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
         factor = 1.0f / sqrtf(squares / float(k) + job.eps);
     }
     for (int i = threadIdx.x; i < count * 16; i += blockDim.x) {
-        const int j = job.matrix_of(begin + i / 16), row = job.row_in(j, begin + i / 16) + i % 16;
+        const int j = job.matrix_of(first + i / 16), row = job.row_in(j, first + i / 16) + i % 16;
         const int4 *const part = reinterpret_cast<const int4 *>(parts) + i / 16 * warps * 16 + i % 16;
         Ending e = i == threadIdx.x ? mine : ending(i);
         int sum = 0;
@@ -406,13 +393,16 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
 template <Source SOURCE, int MATRICES>
 vb_status launch_bits(BitsJob<MATRICES> &job, const ternary_bits &cut, vb_stream *stream) {
     job.tiles = int(cut.tiles / cut.blocks), job.more = int(cut.tiles % cut.blocks), job.most = cut.most;
-    job.stages = cut.stages;
-    const auto with = [&](auto units) {
+    const auto with = [&](auto units, auto stages) {
         return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes,
-                                 bits_kernel<SOURCE, MATRICES, decltype(units)::value>, job);
+                                 bits_kernel<SOURCE, MATRICES, decltype(units)::value, decltype(stages)::value>, job);
     };
     const Constant<SOURCE == SHORTS ? 1 : 2> few;
-    return cut.units == 1 ? with(few) : with(Constant<2>());
+    const Constant<TERNARY_BITS_STAGES_LONG> long_rows;
+    if (SOURCE == SHORTS && cut.stages == TERNARY_BITS_STAGES_SHORTS)
+        return with(few, Constant<SOURCE == SHORTS ? TERNARY_BITS_STAGES_SHORTS : TERNARY_BITS_STAGES>());
+    if (cut.stages == TERNARY_BITS_STAGES) return with(few, Constant<TERNARY_BITS_STAGES>());
+    return cut.units == 2 ? with(Constant<2>(), long_rows) : with(few, long_rows);
 }
 
 } // namespace
