@@ -557,6 +557,8 @@ func FuzzAdapters(f *testing.F) {
 	f.Add([]byte(nil), file[:len(file)/2])
 	f.Add(config, tensors)
 	f.Add([]byte(`{"peft_type": "LORA", "lora_alpha": 1e-40, "use_rslora": true}`), tensors)
+	f.Add([]byte(`{"peft_type": "LORA", "lora_alpha": 1, "bias": "`+strings.Repeat("\xff", 5000)+`"}`), tensors) // a short error all the same
+	f.Add(config, bytes.Replace(tensors, []byte("lora_A"), bytes.Repeat([]byte("long"), 5000), 1))
 	f.Add(config, bytes.Replace(tensors, []byte(`"shape":[4,`), []byte(`"shape":[5,`), 1))
 	f.Add(config, append([]byte("\xff\xff\xff\xff\xff\xff\xff\x7f"), tensors[8:]...))
 	gone := filepath.Join(f.TempDir(), "adapter")

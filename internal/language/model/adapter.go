@@ -108,7 +108,7 @@ func (c *Config) planStack(files []*adapterFile) (*stackPlan, error) {
 	can, changed := c.adapted.adaptable(), map[*weight]bool{}
 	for _, f := range files {
 		if f.architecture != "" && f.architecture != c.Architecture {
-			return nil, fmt.Errorf("%s: %w: it is of architecture %q, the model of %q", f.path, ErrAdapter, f.architecture, c.Architecture)
+			return nil, fmt.Errorf("%s: %w: it is of architecture %.200q, the model of %q", f.path, ErrAdapter, f.architecture, c.Architecture)
 		}
 		if len(f.pairs) == 0 {
 			return nil, fmt.Errorf("%s: %w: it changes no tensor", f.path, ErrAdapter)
@@ -124,7 +124,7 @@ func (c *Config) planStack(files []*adapterFile) (*stackPlan, error) {
 					continue
 				}
 				if found = true; !can[w] {
-					return nil, fmt.Errorf("%s: %w: tensor %s: adapters change matrices of layers and of the output alone", f.path, ErrAdapter, name)
+					return nil, fmt.Errorf("%s: %w: tensor %.200s: adapters change matrices of layers and of the output alone", f.path, ErrAdapter, name)
 				}
 				rows := w.rows
 				if w.of > 0 {
@@ -137,7 +137,7 @@ func (c *Config) planStack(files []*adapterFile) (*stackPlan, error) {
 				changed[w] = true
 			}
 			if !found {
-				return nil, fmt.Errorf("%s: %w: tensor %s changes %s, which the model does not have", f.path, ErrAdapter, pair.a.name, name)
+				return nil, fmt.Errorf("%s: %w: tensor %.200s changes %s, which the model does not have", f.path, ErrAdapter, pair.a.name, name)
 			}
 			if !pair.a.half || !pair.b.half {
 				p.dtype = tensor.F32
@@ -260,11 +260,11 @@ func (s *AdapterStack) fill(p *stackPlan, w *weight) (c change, err error) {
 		}
 		a, err := pair.a.values()
 		if err != nil {
-			return c, fmt.Errorf("%s: tensor %s: %w", f.path, pair.a.name, err)
+			return c, fmt.Errorf("%s: tensor %.200s: %w", f.path, pair.a.name, err)
 		}
 		b, err := pair.b.values()
 		if err != nil {
-			return c, fmt.Errorf("%s: tensor %s: %w", f.path, pair.b.name, err)
+			return c, fmt.Errorf("%s: tensor %.200s: %w", f.path, pair.b.name, err)
 		}
 		copy(v[p.first[i]*w.cols:], a)
 		ranks := pair.b.cols

@@ -43,7 +43,7 @@ type matrixHalf struct {
 func (m *matrixHalf) copyTo(to []float32) error {
 	values, err := m.values()
 	if err != nil {
-		return fmt.Errorf("tensor %s: %w", m.name, err)
+		return fmt.Errorf("tensor %.200s: %w", m.name, err)
 	}
 	copy(to, values)
 	return nil
@@ -59,7 +59,7 @@ func (f *adapterFile) add(weight string, m *matrixHalf, isA bool) error {
 		half = &f.pairs[weight].a
 	}
 	if *half != nil {
-		return fmt.Errorf("%w: tensors %s and %s both change %s", ErrAdapter, (*half).name, m.name, weight)
+		return fmt.Errorf("%w: tensors %.200s and %.200s both change %.200s", ErrAdapter, (*half).name, m.name, weight)
 	}
 	*half = m
 	return nil
@@ -97,13 +97,13 @@ func (f *adapterFile) scale(ranks int) float32 {
 func (p *pair) check() error {
 	switch {
 	case p.a == nil:
-		return fmt.Errorf("tensor %s has no A beside it", p.b.name)
+		return fmt.Errorf("tensor %.200s has no A beside it", p.b.name)
 	case p.b == nil:
-		return fmt.Errorf("tensor %s has no B beside it", p.a.name)
+		return fmt.Errorf("tensor %.200s has no B beside it", p.a.name)
 	case p.a.rows != p.b.cols:
-		return fmt.Errorf("tensor %s has %d ranks and %s %d", p.a.name, p.a.rows, p.b.name, p.b.cols)
+		return fmt.Errorf("tensor %.200s has %d ranks and %.200s %d", p.a.name, p.a.rows, p.b.name, p.b.cols)
 	case p.a.rows < 1 || p.a.rows > mostRanks:
-		return fmt.Errorf("tensor %s has %d ranks, want 1 to %d", p.a.name, p.a.rows, mostRanks)
+		return fmt.Errorf("tensor %.200s has %d ranks, want 1 to %d", p.a.name, p.a.rows, mostRanks)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func readGGUFAdapter(path string) (_ *adapterFile, err error) {
 			return nil, err
 		}
 		if got != want[1] {
-			return nil, fmt.Errorf("%w: key %q is %q, want %q", ErrAdapter, want[0], got, want[1])
+			return nil, fmt.Errorf("%w: key %q is %.200q, want %q", ErrAdapter, want[0], got, want[1])
 		}
 	}
 	a := &adapterFile{pairs: map[string]*pair{}, close: f.Close}
@@ -180,7 +180,7 @@ func readGGUFAdapter(path string) (_ *adapterFile, err error) {
 			name, isB = strings.CutSuffix(t.Name, ".lora_b")
 		}
 		if !isA && !isB {
-			return nil, fmt.Errorf("%w: tensor %s is neither .lora_a nor .lora_b of one", ErrAdapter, t.Name)
+			return nil, fmt.Errorf("%w: tensor %.200s is neither .lora_a nor .lora_b of one", ErrAdapter, t.Name)
 		}
 		half, err := ggufMatrix(f, t)
 		if err != nil {
@@ -203,7 +203,7 @@ func (c *codesFile) read(f *gguf.File, t *gguf.Tensor) (err error) {
 	case codesPrefix + "bias":
 		c.bias, err = ggufMatrix(f, t)
 	default:
-		err = fmt.Errorf("%w: tensor %s: want %sweight or %sbias", ErrAdapter, t.Name, codesPrefix, codesPrefix)
+		err = fmt.Errorf("%w: tensor %.200s: want %sweight or %sbias", ErrAdapter, t.Name, codesPrefix, codesPrefix)
 	}
 	return err
 }
@@ -213,12 +213,12 @@ func (c *codesFile) check(ranks, hidden int) error {
 	switch {
 	case c.weight == nil && c.bias == nil:
 	case c.weight == nil:
-		return fmt.Errorf("tensor %s has no %sweight beside it", c.bias.name, codesPrefix)
+		return fmt.Errorf("tensor %.200s has no %sweight beside it", c.bias.name, codesPrefix)
 	case c.weight.rows != ranks || c.weight.cols != hidden:
-		return fmt.Errorf("tensor %s makes %d codes from embeddings of %d, the adapter has %d ranks and the model embeddings of %d",
+		return fmt.Errorf("tensor %.200s makes %d codes from embeddings of %d, the adapter has %d ranks and the model embeddings of %d",
 			c.weight.name, c.weight.rows, c.weight.cols, ranks, hidden)
 	case c.bias != nil && (c.bias.rows != 1 || c.bias.cols != ranks):
-		return fmt.Errorf("tensor %s has %d elements, the adapter %d ranks", c.bias.name, c.bias.rows*c.bias.cols, ranks)
+		return fmt.Errorf("tensor %.200s has %d elements, the adapter %d ranks", c.bias.name, c.bias.rows*c.bias.cols, ranks)
 	}
 	return nil
 }
@@ -228,7 +228,7 @@ func ggufMatrix(f *gguf.File, t *gguf.Tensor) (*matrixHalf, error) {
 	d := kernel.DType(t.Type)
 	vector := len(t.Dims) == 1 && strings.HasPrefix(t.Name, codesPrefix)
 	if len(t.Dims) != 2 && !vector || !d.Known() || d == kernel.I32 {
-		return nil, fmt.Errorf("%w: tensor %s of type %s has shape %v, want a matrix of numbers", ErrAdapter, t.Name, t.Type, t.Dims)
+		return nil, fmt.Errorf("%w: tensor %.200s of type %s has shape %v, want a matrix of numbers", ErrAdapter, t.Name, t.Type, t.Dims)
 	}
 	m := &matrixHalf{name: t.Name, rows: 1, cols: t.Dims[0], half: d == kernel.F16}
 	if !vector {

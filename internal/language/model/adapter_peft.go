@@ -65,8 +65,8 @@ func (c *Config) readPEFTAdapter(folder string) (_ *adapterFile, err error) {
 		is   bool
 		what string
 	}{
-		{p.Type != "LORA", fmt.Sprintf("peft_type is %q, want LORA", p.Type)}, {p.DoRA, "use_dora is not supported"},
-		{p.FanInFanOut, "fan_in_fan_out is not supported"}, {p.Bias != "" && p.Bias != "none", fmt.Sprintf("bias is %q, want none", p.Bias)},
+		{p.Type != "LORA", fmt.Sprintf("peft_type is %.200q, want LORA", p.Type)}, {p.DoRA, "use_dora is not supported"},
+		{p.FanInFanOut, "fan_in_fan_out is not supported"}, {p.Bias != "" && p.Bias != "none", fmt.Sprintf("bias is %.200q, want none", p.Bias)},
 		{len(p.AlphaPattern) > 0, "alpha_pattern is not supported"}, {alpha == 0, "lora_alpha is 0"}, {p.QALoRA, "use_qalora is not supported"},
 		{len(p.Replication) > 0, "layer_replication is not supported"},
 		{p.changesBase(), fmt.Sprintf("init_lora_weights is %.32q, which changes the model's own weights: convert the adapter to LoRA", p.Beginning)},
