@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(32 * warps)
     const Block *row[rows_a_warp];
 #pragma unroll
     for (int r = 0; r < rows_a_warp; r++) row[r] = w + smaller<int64_t>(first + r, rows - 1) * stride;
-    const bool aligned = BlockSize<Block>::value % 8 == 0 || cols % 8 == 0; // the former is known to the compiler
+    const bool aligned = cols % 8 == 0;
     float sum[rows_a_warp][BATCH] = {};
 #pragma unroll 2
     for (int64_t k = 8 * lane; k < cols; k += 8 * 32) {
