@@ -314,10 +314,11 @@ VB_DEVICE bool add_shares(const Product &p, const Unit &unit, float (&c)[TOKENS 
     unsigned *const arrived = p.arrived + unit.nth * unit_groups + group_of_thread();
     float4 *const sums =
         reinterpret_cast<float4 *>(p.partial) + (int64_t)unit.nth * ksplit * (fours * THREADS) + threadIdx.x;
-    const auto place = [&](int share, int j) { return sums + (share * fours + j) * THREADS; };
+    const auto of_share = [&](int share) { return sums + share * (fours * THREADS); };
+    float4 *const own = of_share(unit.share);
 #pragma unroll
     for (int j = 0; j < fours; j++)
-        __stcg(place(unit.share, j), make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]));
+        __stcg(own + j * THREADS, make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]));
     group_sync();
     // releases all threads' writes, acquires the other blocks' writes
     if (threadIdx.x % group_threads == 0) {
@@ -330,22 +331,20 @@ VB_DEVICE bool add_shares(const Product &p, const Unit &unit, float (&c)[TOKENS 
     }
     group_sync();
     if (!last) return false;
-    if (ksplit == 2) { // the sum of two is the same in any order: this group's sums need not be read again
+    // The sum of two is the same in any order: this group's sums need not be read again. More are added in order.
+    const int first = ksplit == 2 ? unit.share ^ 1 : 0, end = ksplit == 2 ? first + 1 : ksplit;
+    if (ksplit > 2)
+#pragma unroll
+        for (int i = 0; i < 4 * fours; i++) c[i] = 0;
+#pragma unroll 1
+    for (int share = first; share < end; share++) {
+        const float4 *const from = of_share(share);
 #pragma unroll
         for (int j = 0; j < fours; j++) {
-            const float4 v = __ldcg(place(unit.share ^ 1, j));
+            const float4 v = __ldcg(from + j * THREADS);
             c[4 * j] += v.x, c[4 * j + 1] += v.y, c[4 * j + 2] += v.z, c[4 * j + 3] += v.w;
         }
-        return true;
     }
-#pragma unroll
-    for (int i = 0; i < 4 * fours; i++) c[i] = 0;
-    for (int share = 0; share < ksplit; share++)
-#pragma unroll
-        for (int j = 0; j < fours; j++) {
-            const float4 v = __ldcg(place(share, j));
-            c[4 * j] += v.x, c[4 * j + 1] += v.y, c[4 * j + 2] += v.z, c[4 * j + 3] += v.w;
-        }
     return true;
 }
 
@@ -363,6 +362,7 @@ VB_DEVICE void add_update(const Product &p, float (&c)[TOKENS / 2], const Update
                           int64_t token0) {
 #if __CUDA_ARCH__ >= 800
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int last = (int)smaller<int64_t>(TOKENS, p.n - token0) - 1; // of the rows of x
     const auto u_of = [&](const UpdateRow &of, int group, int rank) {
         const bool exists = of.matrix->u && of.row < of.matrix->rows;
         return exists ? __float_as_uint(__half2float(of.matrix->u[(of.row * p.groups + group) * 8 + rank])) : 0u;
@@ -375,7 +375,7 @@ VB_DEVICE void add_update(const Product &p, float (&c)[TOKENS / 2], const Update
         const bool upper = !APART || part == 0, lower = !APART || part == 1;
         const unsigned u[4] = {upper ? u_of(first, group, t) : 0u, lower ? u_of(second, group, t) : 0u,
                                upper ? u_of(first, group, t + 4) : 0u, lower ? u_of(second, group, t + 4) : 0u};
-        const float *const h = p.h + (int64_t)(of.matrix->first_group + group) * p.n * 8 + 2 * t;
+        const float *const h = p.h + ((of.matrix->first_group + group) * p.n + token0) * 8 + 2 * t;
         constexpr int batch = TOKENS > 176 ? 8 : 16; // loads on the way together
 #pragma unroll
         for (int j0 = 0; j0 < TOKENS / 8; j0 += batch) {
@@ -383,8 +383,7 @@ VB_DEVICE void add_update(const Product &p, float (&c)[TOKENS / 2], const Update
 #pragma unroll
             for (int j = 0; j < batch; j++) {
                 if (j0 + j >= TOKENS / 8) continue;
-                const int64_t token = smaller<int64_t>(token0 + 8 * (j0 + j) + g, p.n - 1);
-                b[j] = *reinterpret_cast<const float2 *>(h + token * 8);
+                b[j] = *reinterpret_cast<const float2 *>(h + smaller(8 * (j0 + j) + g, last) * 8);
             }
 #pragma unroll
             for (int j = 0; j < batch; j++)

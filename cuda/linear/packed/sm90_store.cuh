@@ -319,18 +319,20 @@ VB_DEVICE void store_swiglu_rows(const Product &p, const Unit &unit, const float
     const int tokens = (int)smaller<int64_t>(TOKENS, p.n - token0);
     const FourRows rows(p.matrices[0], ((int64_t)unit.rows * unit_groups + group_of_thread()) * 32 + thread % 8 * 4,
                         nullptr);
-#pragma unroll
-    for (int first = 0; first < TOKENS; first += gated_at_once) {
-        if (first >= tokens) break;
+#pragma unroll 1 // as in store_sums_staged
+    for (int first = 0; first < tokens; first += gated_at_once) {
         if (first > 0) group_sync(); // all have read the tokens before
 #pragma unroll
-        for (int j = 0; j < gated_at_once / 8; j++)
-            if (first / 8 + j < TOKENS / 8) {
-                float *const to = staging + (8 * j + lane % 4 * 2) * gated_width + warp * 8 + lane / 4;
-                to[0] = c[first / 2 + 4 * j], to[gated_width] = c[first / 2 + 4 * j + 1];
-            }
-        group_sync();
+        for (int part = 0; part < TOKENS; part += gated_at_once)
+            if (part == first)
 #pragma unroll
+                for (int j = 0; j < gated_at_once / 8; j++)
+                    if (part / 8 + j < TOKENS / 8) {
+                        float *const to = staging + (8 * j + lane % 4 * 2) * gated_width + warp * 8 + lane / 4;
+                        to[0] = c[part / 2 + 4 * j], to[gated_width] = c[part / 2 + 4 * j + 1];
+                    }
+        group_sync();
+#pragma unroll 1
         for (int i = 0; i < gated_at_once; i += group_threads / 8) {
             const int at = i + thread / 8;
             const float4 y = *reinterpret_cast<const float4 *>(staging + at * gated_width + thread % 8 * 4);
