@@ -13,12 +13,12 @@ struct Communicator : vb_communicator {
     Mail mail[VB_MAX_RANKS]; // of each rank
 };
 
-// Lets `device` reach the memory of `peer`. Pairs that were enabled are remembered, as the runtime does not tell.
-// A second call would be an error, harmless but in the report of every tool that watches calls.
-static vb_status enable_access(vb_device *device, vb_device *peer) {
+// Pairs that were enabled are remembered, as the runtime does not tell. A second call would be an error, harmless but
+// in the report of every tool that watches calls.
+vb_status enable_access(vb_device *device, int to) {
     enum { REMEMBERED = 64 };
     static std::atomic<uint64_t> enabled[REMEMBERED]; // of each GPU, a bit a peer
-    const int from = device_of(device)->index, to = device_of(peer)->index;
+    const int from = device_of(device)->index;
     if (from == to) return VB_OK;
     const bool remembers = from < REMEMBERED && to < REMEMBERED;
     if (remembers && enabled[from] >> to & 1) return VB_OK;
@@ -46,7 +46,7 @@ static vb_status make_mailbox(char **box, vb_stream *stream, int ranks) {
 static vb_status connect(Communicator *c) {
     for (int r = 0; r < c->ranks; r++)
         for (int other = 0; other < c->ranks; other++)
-            VB_TRY(enable_access(c->streams[r]->device, c->streams[other]->device));
+            VB_TRY(enable_access(c->streams[r]->device, device_of(c->streams[other]->device)->index));
     char *boxes[VB_MAX_RANKS] = {};
     vb_status status = VB_OK;
     for (int r = 0; r < c->ranks && status == VB_OK; r++) status = make_mailbox(&boxes[r], c->streams[r], c->ranks);

@@ -42,5 +42,8 @@ struct Graph : vb_graph {
 inline Device *device_of(vb_device *device) { return static_cast<Device *>(device); }
 inline Stream *stream_of(vb_stream *stream) { return static_cast<Stream *>(stream); }
 
+// Lets a device reach the memory of the GPU with the number `peer`. VB_UNSUPPORTED where it cannot.
+vb_status enable_access(vb_device *device, int peer);
+
 } // namespace vb
 #endif

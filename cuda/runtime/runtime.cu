@@ -416,6 +416,10 @@ vb_status vb_cuda_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind 
     const cudaMemcpyKind direction = kind == VB_HOST_TO_DEVICE   ? cudaMemcpyHostToDevice
                                      : kind == VB_DEVICE_TO_HOST ? cudaMemcpyDeviceToHost
                                                                  : cudaMemcpyDefault; // finds out which devices
+    cudaPointerAttributes source;
+    if (kind == VB_DEVICE_TO_DEVICE && cudaPointerGetAttributes(&source, in) == cudaSuccess &&
+        source.type == cudaMemoryTypeDevice && source.device != device_of(stream->device)->index)
+        enable_access(stream->device, source.device); // else the copy goes through the host, which is slower
     return VB_CUDA(cudaMemcpyAsync(out, in, (size_t)bytes, direction, stream_of(stream)->handle), stream->device);
 }
 
