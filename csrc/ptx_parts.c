@@ -177,27 +177,33 @@ const struct vb_jit_part_texts vb_jit_part_texts = {
     .shifted_weight = PARAMETER_OF_SHIFTED(weight, x[0][e] * w[e / 4][e % 4]),
     .shifted_bias = PARAMETER_OF_SHIFTED(bias, x[0][e] + w[e / 4][e % 4])};
 
-/* Plans for rows in parts; false where they are too short or too long. Layer norms of 16 bits, which read 8 bytes of
- * parameters an element, go through shared memory longer than others where rows are no whole vectors. */
+/* How rows of so many bytes are divided: more parts in registers leave fewer to shared memory, and fewer registers to
+ * parameters that are on their way. Times of an H100 chose them (docs/experiments/2026-11-27-plain-build.md). */
+typedef struct width { int64_t threads, blocks, kept; } width;
+static width width_of(int64_t bytes, bool shifted, int parameters) {
+    if (bytes <= 13 << 10) return (width){128, 6, 8};
+    if (bytes <= 32 << 10) return (width){256, 3, 8};
+    if (bytes <= 64 << 10) return (width){512, 2, shifted ? 4 : 8};
+    if (bytes > 128 << 10) return (width){1024, 1, 6};
+    if (shifted && parameters == 1) return (width){1024, 1, 4};
+    return (width){512, 2, parameters == 2 ? 6 : 3};
+}
+
+/* Layer norms of 16 bits, which read 8 bytes of parameters an element, go through shared memory (ptx_rows.c) longer than
+ * others where rows are no whole vectors. */
 bool vb_jit_divide(row_plan *p, int64_t cols, int64_t size, int parameters, const vb_jit_device *device) {
-    enum { VECTOR = 16, KEPT = 8, MOST_PARTS = 16, PART_BYTES = 128, LEAST = 4 << 10, LEAST_STAGED = 10 << 10 };
-    static const struct { int64_t threads, blocks, kept, bytes; } widths[] = {
-        {128, 6, KEPT, 13 << 10}, {256, 3, KEPT, 32 << 10}, {512, 2, KEPT, 64 << 10}, {512, 2, KEPT / 2, 128 << 10},
-        {1024, 1, KEPT, 256 << 10}};
-    const int64_t each = VECTOR / size;
+    enum { VECTOR = 16, MOST_PARTS = 16, PART_BYTES = 128, LEAST = 7 << 9, LEAST_STAGED = 7 << 10 };
+    const int64_t each = VECTOR / size, bytes = cols * size;
     row_plan d = {.each = each, .vectors = 1, .turns = 1, .depth = 1, .rounds = 1, .shifted = cols % each != 0};
-    const int64_t bytes = cols * size, longest = cols + (d.shifted ? each - 1 : 0);
-    if (bytes < (d.shifted && parameters * VECTOR / size > VECTOR / 2 ? LEAST_STAGED : LEAST)) return false;
-    size_t w = 0, most = sizeof widths / sizeof *widths;
-    while (w < most && widths[w].bytes < bytes) w++;
-    if (w == most) return false;
-    d.lanes = d.threads = widths[w].threads;
-    d.least_blocks = widths[w].blocks;
-    d.parts = (longest + d.lanes * each - 1) / (d.lanes * each);
-    d.kept = d.parts < widths[w].kept ? d.parts : widths[w].kept;
+    if (bytes < (d.shifted && parameters == 2 && size == 2 ? LEAST_STAGED : LEAST)) return false;
+    const width w = width_of(bytes, d.shifted, parameters);
+    const int64_t longest = cols + (d.shifted ? each - 1 : 0);
+    d.lanes = d.threads = w.threads;
+    d.least_blocks = w.blocks;
+    d.parts = (longest + w.threads * each - 1) / (w.threads * each);
+    d.kept = d.parts < w.kept ? d.parts : w.kept;
     d.async = device->target >= 80;
-    if (d.parts > MOST_PARTS || (d.parts - d.kept) * d.lanes * VECTOR + PART_BYTES > device->shared_bytes) return false;
+    if (d.parts > MOST_PARTS || (d.parts - d.kept) * w.threads * VECTOR + PART_BYTES > device->shared_bytes) return false;
     *p = d;
     return true;
 }
-

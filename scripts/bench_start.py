@@ -5,8 +5,8 @@
 
 Times are those of this process: from the start of the command to the line of VIBRANT_TRACE=start, and to its end, which waits for the
 driver to end the GPU's context. Backends take turns, round by round; figures are medians. "cold" is the first start of the PTX backend
-with an empty VIBRANT_CACHE, "warm" are those after it. `devices` is measured beside the models. Cases that were measured are replaced in
-start.jsonl below --save. Needs nothing but Python.
+with an empty VIBRANT_CACHE and an empty cache of the driver's own, "warm" are those after it. `devices` is measured beside the models.
+Cases that were measured are replaced in start.jsonl below --save. Needs nothing but Python.
 """
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
 
@@ -26,7 +26,8 @@ FIRST = "first token chosen"
 
 def start(arguments, backend, cache):
     """milliseconds from the start of a command to the end of each phase, and to the end of the process"""
-    environment = os.environ | {"VIBRANT_TRACE": "start", "VIBRANT_CUDA": backend, "VIBRANT_CACHE": cache}
+    environment = os.environ | {"VIBRANT_TRACE": "start", "VIBRANT_CUDA": backend, "VIBRANT_CACHE": cache,
+                                "CUDA_CACHE_PATH": os.path.join(cache, "driver")}
     began, phases, said = time.monotonic(), {}, []
     p = subprocess.Popen([A.vibrant, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     for line in p.stderr:
