@@ -269,7 +269,8 @@ VB_TARGET_AVX512 VB_INLINE __m128i reduce_avx512(__m512i a, __m512i b, __m512i c
     return _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-/* Few sums are one a slot: its codes stay in place, and the sum is divided by their place at the end. */
+/* Where sums are few there is one a slot: its codes stay in place, and the sum is divided by their place at the end. A
+ * lane has 1/16 of a row's slot and up to 64 times its codes: no more than a sum of the whole row would reach. */
 VB_TARGET_AVX512 VB_INLINE void tile_avx512(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes,
                                             const int8_t *x, const int R, const int N) {
     const int slots = R * N <= 4 ? 4 : 1;
