@@ -14,7 +14,9 @@ struct TileShape {
     int bm, bn, pair;
 };
 constexpr TileShape tile_shapes[GEMM_TILES] = {{128, 256, 2}, {128, 256, 1}, {128, 192, 2}, {128, 128, 2},
-                                               {128, 128, 1}, {128, 64, 1},  {64, 256, 1},  {64, 128, 1}};
+                                               {128, 128, 1}, {128, 64, 1},  {64, 256, 1},  {64, 128, 1},
+                                               {128, 240, 2}, {128, 224, 2}, {128, 208, 2}, {128, 176, 2},
+                                               {128, 160, 2}, {128, 144, 2}};
 
 // Cycles.
 constexpr double tile_cycles = 1227;           // until the first stage has come, and the like
@@ -87,6 +89,15 @@ GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     const bool pairs = ceil_div<int64_t>(m, 128) % 2 == 0 && k >= 64 * 2 * 64;
     if (plan.tile == TILE_128x128 && plan.ksplit == 2 && pairs) return {TILE_128x128_PAIR, 2, plan.group_rows / 2};
     return plan;
+}
+
+// A few tiles more than whole rounds cost a round, so pairs have the width that fills the last round best.
+GemmPlan plan_linear(int64_t m, int64_t k, int64_t n, int multiprocessors) {
+    if (m <= 128) return plan_few_rows(m, k, n, false, multiprocessors);
+    constexpr GemmTile tiles[] = {TILE_128x256_PAIR, TILE_128x240_PAIR, TILE_128x224_PAIR, TILE_128x208_PAIR,
+                                  TILE_128x192_PAIR, TILE_128x176_PAIR, TILE_128x160_PAIR, TILE_128x144_PAIR,
+                                  TILE_128x128_PAIR, TILE_128x256,      TILE_128x128,      TILE_128x64};
+    return best_plan(tiles, m, k, n, false, multiprocessors);
 }
 
 GemmPlan plan_gemm_3xf16(int64_t m, int64_t k, int64_t n, int multiprocessors) {

@@ -19,6 +19,12 @@ enum GemmTile {
     TILE_128x64,
     TILE_64x256,
     TILE_64x128,
+    TILE_128x240_PAIR, // these for linear layers only
+    TILE_128x224_PAIR,
+    TILE_128x208_PAIR,
+    TILE_128x176_PAIR,
+    TILE_128x160_PAIR,
+    TILE_128x144_PAIR,
     GEMM_TILES
 };
 struct GemmPlan {
@@ -29,6 +35,7 @@ struct GemmPlan {
 
 // The plan that should be fastest, by a model of a multiprocessor's time.
 GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors);
+GemmPlan plan_linear(int64_t m, int64_t k, int64_t n, int multiprocessors); // C is of float32
 GemmPlan plan_gemm_3xf16(int64_t m, int64_t k, int64_t n, int multiprocessors);
 
 // Contiguous matrices. A product that finds no room for converted operands returns VB_OUT_OF_MEMORY, and enqueues

@@ -192,13 +192,29 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
         n0 = at.y * BN;
     };
 
-    wait_for_previous_kernel();
+    if (!LINEAR || group > 0) wait_for_previous_kernel();
     release_next_kernel();
 
     if (group == 0) {
         sm90::registers_shrink<40>();
         if (threadIdx.x == 0) {
+            const auto expect = [&](uint64_t *barrier) {
+                sm90::barrier_expect(barrier, p.a_rows * sm90::row_bytes + Stage::b_bytes);
+            };
             StageAt<Stage::count> at(1);
+            // Stages whose weights are on their way before the rows of x are there: the kernel that converts x begins
+            // once all before it have ended.
+            int begun = 0;
+            if (LINEAR) {
+                int m0, n0;
+                corner(first_tile, m0, n0);
+                for (; begun < smaller(Stage::count, last_step - first_step); begun++) {
+                    expect(&full[begun]);
+                    copy_b<BN, PAIR, B_MN>(ring + begun * Stage::bytes + Stage::a_bytes, &b_map, &full[begun], n0,
+                                           (first_step + begun) * product_depth, rank);
+                }
+                wait_for_previous_kernel();
+            }
             for (int tile = first_tile; tile < tiles_m * tiles_n; tile += tile_step) {
                 int m0, n0;
                 corner(tile, m0, n0);
@@ -206,10 +222,11 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
                     char *const a = ring + at.stage * Stage::bytes, *const b = a + Stage::a_bytes;
                     uint64_t *const barrier = &full[at.stage];
                     const int k = step * product_depth;
-                    sm90::barrier_wait(&empty[at.stage], at.phase);
-                    sm90::barrier_expect(barrier, p.a_rows * sm90::row_bytes + Stage::b_bytes);
+                    const bool has_b = begun > 0;
+                    if (has_b) begun--;
+                    else sm90::barrier_wait(&empty[at.stage], at.phase), expect(barrier);
                     sm90::copy_box(a, &a_map, barrier, k, m0);
-                    copy_b<BN, PAIR, B_MN>(b, &b_map, barrier, n0, k, rank);
+                    if (!has_b) copy_b<BN, PAIR, B_MN>(b, &b_map, barrier, n0, k, rank);
                     at.advance();
                 }
             }

@@ -7,6 +7,7 @@
 // x is narrowed first: to F16, each row scaled by a power of two, or to BF16.
 
 #include "gemm/gemm_sm90_kernel.cuh"
+#include "gemm/wgmma_widths.cuh"
 #include "linear/stored/narrow.cuh"
 
 namespace vb {
@@ -19,27 +20,30 @@ template <class T>
 vb_status product(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     NarrowRows<T> x;
     VB_TRY(narrow_rows(&x, a.x, a.n, a.cols, a.cols, stream));
-    const GemmPlan plan = plan_gemm(a.n, a.cols, a.rows, multiprocessors(stream));
+    const GemmPlan plan = plan_linear(a.n, a.cols, a.rows, multiprocessors(stream));
     GemmProblem<float> p = {};
     p.c = a.y, p.c_stride = a.rows, p.m = (int)a.n, p.n = (int)a.rows, p.k = (int)a.cols;
     p.steps = ceil_div(p.k, product_depth), p.group_rows = plan.group_rows;
     p.inverse = x.inverse, p.bias = a.bias, p.ksplit = 1;
-    const auto run = [&](auto bm, auto bn, auto pair) {
+    const auto run = [&](auto bn, auto pair) {
         p.ksplit = pair.value ? 1 : smaller(plan.ksplit, p.steps);
-        return launch_gemm_sm90<T, float, bm.value, bn.value, pair.value, false, false, true>(
+        return launch_gemm_sm90<T, float, 128, bn.value, pair.value, false, false, true>(
             x.rows, a.cols, a.cols, a.w, a.cols, a.cols, type, p, stream);
     };
     switch (plan.tile) {
-    case TILE_128x256_PAIR: return run(Constant<128>(), Constant<256>(), Constant<1>());
-    case TILE_128x256: return run(Constant<128>(), Constant<256>(), Constant<0>());
-    case TILE_128x192_PAIR: return run(Constant<128>(), Constant<192>(), Constant<1>());
-    case TILE_128x128_PAIR: // pairs that share k would meet in the workspace, where the rows of x lie
-        if (plan.ksplit > 1) break;
-        return run(Constant<128>(), Constant<128>(), Constant<1>());
-    case TILE_128x64: return run(Constant<128>(), Constant<64>(), Constant<0>());
-    default: break;
+    case TILE_128x256_PAIR: return run(Constant<256>(), Constant<1>());
+    case TILE_128x240_PAIR: return run(Constant<240>(), Constant<1>());
+    case TILE_128x224_PAIR: return run(Constant<224>(), Constant<1>());
+    case TILE_128x208_PAIR: return run(Constant<208>(), Constant<1>());
+    case TILE_128x192_PAIR: return run(Constant<192>(), Constant<1>());
+    case TILE_128x176_PAIR: return run(Constant<176>(), Constant<1>());
+    case TILE_128x160_PAIR: return run(Constant<160>(), Constant<1>());
+    case TILE_128x144_PAIR: return run(Constant<144>(), Constant<1>());
+    case TILE_128x128_PAIR: return run(Constant<128>(), Constant<1>());
+    case TILE_128x256: return run(Constant<256>(), Constant<0>());
+    case TILE_128x64: return run(Constant<64>(), Constant<0>());
+    default: return run(Constant<128>(), Constant<0>());
     }
-    return run(Constant<128>(), Constant<128>(), Constant<0>());
 }
 
 } // namespace
