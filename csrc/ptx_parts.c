@@ -189,8 +189,8 @@ static width width_of(int64_t bytes, bool shifted, int parameters) {
     return (width){512, 2, parameters == 2 ? 6 : 3};
 }
 
-/* Layer norms of 16 bits, which read 8 bytes of parameters an element, go through shared memory (ptx_rows.c) longer than
- * others where rows are no whole vectors. */
+/* Layer norms of 16 bits, which read 8 bytes of parameters an element, go through shared memory (ptx_rows.c) longer
+ * than others where rows are no whole vectors. */
 bool vb_jit_divide(row_plan *p, int64_t cols, int64_t size, int parameters, const vb_jit_device *device) {
     enum { VECTOR = 16, MOST_PARTS = 16, PART_BYTES = 128, LEAST = 7 << 9, LEAST_STAGED = 7 << 10 };
     const int64_t each = VECTOR / size, bytes = cols * size;
@@ -203,7 +203,8 @@ bool vb_jit_divide(row_plan *p, int64_t cols, int64_t size, int parameters, cons
     d.parts = (longest + w.threads * each - 1) / (w.threads * each);
     d.kept = d.parts < w.kept ? d.parts : w.kept;
     d.async = device->target >= 80;
-    if (d.parts > MOST_PARTS || (d.parts - d.kept) * w.threads * VECTOR + PART_BYTES > device->shared_bytes) return false;
+    const int64_t shared = (d.parts - d.kept) * w.threads * VECTOR + PART_BYTES;
+    if (d.parts > MOST_PARTS || shared > device->shared_bytes) return false;
     *p = d;
     return true;
 }

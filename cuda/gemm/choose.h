@@ -97,8 +97,9 @@ static inline int matmul_3xtf32_suits(const vb_matmul_args *x, const vb_gpu *gpu
 
 enum { GEMM_M64_TILE = 128, GEMM_M64_DEPTH = 64, GEMM_M64_MOST_KSPLIT = 8 };
 
-/* Blocks of a cluster of gemm_m64_sm90.cu, of which 2 share a multiprocessor, and the time. At least as many as there are
- * multiprocessors for, so long as each has eight steps; more of four steps where these take a twentieth less time. */
+/* Blocks of a cluster of gemm_m64_sm90.cu, of which 2 share a multiprocessor, and the time. At least as many as there
+ * are multiprocessors for, so long as each has eight steps; more of four steps where these take a twentieth less
+ * time. */
 static inline double gemm_m64_plan(int *ksplit, int64_t few, int64_t many, int64_t k, int64_t batch,
                                    int multiprocessors) {
     const int64_t tiles = vb_ceil_div(many, GEMM_M64_TILE) * batch, steps = vb_ceil_div(k, GEMM_M64_DEPTH);

@@ -45,8 +45,8 @@ static void test_rows(void) {
         const int64_t rows = any_size(24), cols = any_of(2) ? 8 * any_size(16) : any_size(20);
         for (int g = 0; g < gpu_count; g++) {
             check_rows(choose_softmax(type, rows, cols, aligned, &gpus[g]), type, rows, cols, aligned, &gpus[g]);
-            check_rows(choose_rows(type, rows, cols, aligned, 512, 0, rows_norm_width(type, cols), &gpus[g]), type, rows,
-                       cols, aligned, &gpus[g]);
+            check_rows(choose_rows(type, rows, cols, aligned, 512, 0, rows_norm_width(type, cols), &gpus[g]), type,
+                       rows, cols, aligned, &gpus[g]);
             check_rows(choose_norm(type, rows, cols, aligned, any_of(2) ? 512 : ROWS_MOST_THREADS, &gpus[g]), type,
                        rows, cols, aligned, &gpus[g]);
         }
