@@ -99,7 +99,8 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
                   rest = warps * (256 * most + (x_bytes == 2 ? 512 : 288 * x_bytes) * unit),
                   room = (gpu->shared_bytes - 1024 - rest) / stage_bytes,
                   wanted = x_bytes == 2 && units <= 16 ? TERNARY_BITS_STAGES_SHORTS : TERNARY_BITS_STAGES,
-                  stages = room < wanted || (x_bytes == 2 && unit == 2) ? TERNARY_BITS_STAGES_LONG : wanted,
+                  fewest = TERNARY_BITS_STAGES_LONG,
+                  stages = room < wanted || (x_bytes == 2 && unit == 2) ? fewest : wanted,
                   held = most < stages ? most : stages;
     if (room < held) return none;
     const ternary_bits b = {32 * (int)warps, (int)unit, (int)tiles, (int)most, (int)stages, blocks,
