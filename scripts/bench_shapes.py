@@ -211,12 +211,8 @@ class Case:
             weights = scores.softmax(-1)
             return out[:1, :, rows], weights @ values, weights @ values.abs()
 
-        def peer():
-            # Its memory-efficient kernels stop with a misaligned address at rows that are no whole vectors of 16 bytes.
-            torch.backends.cuda.enable_mem_efficient_sdp(dim * TORCH[type].itemsize % 16 == 0)
-            return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=group > 1)
-
-        return lambda: self.library.op("attention", ctypes.byref(arguments)), peer, out, exact
+        return (lambda: self.library.op("attention", ctypes.byref(arguments)),
+                lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=group > 1), out, exact)
 
 
 # The step of subnormal numbers, to which each product is rounded, and what makes normal numbers subnormal.
