@@ -4,7 +4,7 @@
 //   grid     (blocks of ROWS rows * cluster, shares of the columns); a share computes x V again
 //   block    warps that share k, then the columns. A cluster's blocks share the ranks (RANKS each), then k; and all its
 //            columns. Parts of x V meet in shared memory. A block without a cluster has all ranks, RANKS after RANKS
-//   shared   for each warp two stages: ROWS x 64 of x and 64 x RANKS of V; then 64 x RANKS of U. x V; its sums
+//   shared   for each warp two stages: ROWS x 32 of x and 32 x RANKS of V; then 32 x RANKS of U. x V; its sums
 //   moves    x once for RANKS ranks, V and U once for each ROWS rows, from L2; out and add once
 //   flops    2 m r (k + n). F32 factors are two BF16 parts each: three products
 //   bound    L2, or instructions; few rows: the latency of a chain: x and V, a meeting of the blocks, U, the result
@@ -416,9 +416,9 @@ __global__ void __launch_bounds__(ClusterShape<T, ROWS, RANKS>::threads, sizeof(
             if (!last) refill();
         }
         __syncwarp();
-        // A warp without a square of k has its first place empty or full of U: its parts are zeros in no place.
+        // The last warps of a block may have no square of k, and then no part of x V.
         float *const mine = reinterpret_cast<float *>(stages + slot * S::stage_bytes);
-        const int with_parts = smaller(S::warps, larger(0, ceil_div(p.k - part * S::warps * S::side, S::side)));
+        const int warps_with_parts = smaller(S::warps, larger(0, ceil_div(p.k - part * S::warps * S::side, S::side)));
         if (last) {
 #pragma unroll
             for (int i = 0; i < S::row_tiles; i++)
@@ -433,7 +433,7 @@ __global__ void __launch_bounds__(ClusterShape<T, ROWS, RANKS>::threads, sizeof(
         __syncthreads();
         for (int e = threadIdx.x; e < ROWS * RANKS / 4; e += S::threads) {
             float4 all = make_float4(0, 0, 0, 0);
-            for (int w = 0; w < with_parts; w++) {
+            for (int w = 0; w < warps_with_parts; w++) {
                 const float4 one = reinterpret_cast<const float4 *>(shared + (2 * w + places[w]) * S::stage_bytes)[e];
                 all.x += one.x, all.y += one.y, all.z += one.z, all.w += one.w;
             }
