@@ -44,7 +44,7 @@ func TestChatsLeaveNothing(t *testing.T) {
 					random := rand.New(rand.NewPCG(1, user))
 					for time.Now().Before(end) && !t.Failed() {
 						chats.Add(1)
-						if err := converse(m, random, &turns, &tokens); err != nil {
+						if err := converse(m, random, end, &turns, &tokens); err != nil {
 							t.Error(err)
 						}
 					}
@@ -76,8 +76,8 @@ func TestChatsLeaveNothing(t *testing.T) {
 	})
 }
 
-// converse is one conversation.
-func converse(m *Model, random *rand.Rand, turns, tokens *atomic.Int64) error {
+// converse is one conversation, which ends early where it is time.
+func converse(m *Model, random *rand.Rand, end time.Time, turns, tokens *atomic.Int64) error {
 	questions := []string{"What is Vibrant?", "How do I build it for an RTX card?", "and for Jetson Orin?", "What is 17 * 23?", "spell cache", "Hello!"}
 	g := DefaultGeneration()
 	g.Temperature, g.MaxTokens = []float64{0, 0.7, 1.5}[random.IntN(3)], 1+random.IntN(40)
@@ -86,7 +86,7 @@ func converse(m *Model, random *rand.Rand, turns, tokens *atomic.Int64) error {
 		return err
 	}
 	defer s.Close()
-	for range 1 + random.IntN(12) {
+	for left := 1 + random.IntN(12); left > 0 && time.Now().Before(end); left-- {
 		ctx, cancel := context.WithCancel(context.Background())
 		stop := random.IntN(80) // an answer has at most 40 tokens
 		for _, err := range s.Send(ctx, questions[random.IntN(len(questions))]) {
