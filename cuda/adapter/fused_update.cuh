@@ -239,14 +239,6 @@ VB_DEVICE unsigned tiles_with_codes(const UpdateProblem<T, W> &p, int row0, int 
     return found;
 }
 
-VB_DEVICE float read_cluster(unsigned address) {
-    float x = 0;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
-#endif
-    return x;
-}
-
 // Replaces each warp's sums by the totals over all warps of the cluster.
 template <int ROWS, int RANKS, int WARPS>
 VB_DEVICE void meet(float (&sum)[ROWS][RANKS][4], float *shared, int warp, int lane) {

@@ -193,17 +193,6 @@ VB_DEVICE void clear(float (&sum)[ROW_TILES][TILES][4]) {
             for (int e = 0; e < 4; e++) sum[i][t][e] = 0.0f;
 }
 
-VB_DEVICE float4 read_cluster4(unsigned address) {
-    float4 x = make_float4(0, 0, 0, 0);
-#if __CUDA_ARCH__ >= 900
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-                 : "r"(address)
-                 : "memory");
-#endif
-    return x;
-}
-
 // Writes 16 ROW_TILES rows and 8 TILES columns by one warp. `place` has room for 16 rows of floats.
 template <class T, class W, int ROW_TILES, int TILES>
 VB_DEVICE void store(const ClusterProblem<T, W> &p, const float (&sum)[ROW_TILES][TILES][4], float *place, int row0,

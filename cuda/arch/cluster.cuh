@@ -45,6 +45,24 @@ VB_DEVICE unsigned cluster_address(const void *variable, unsigned rank) {
 #endif
     return address;
 }
+// What lies in another block's shared memory, by cluster_address.
+VB_DEVICE float read_cluster(unsigned address) {
+    float x = 0;
+#if __CUDA_ARCH__ >= 900
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+#endif
+    return x;
+}
+VB_DEVICE float4 read_cluster4(unsigned address) {
+    float4 x = make_float4(0, 0, 0, 0);
+#if __CUDA_ARCH__ >= 900
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(address)
+                 : "memory");
+#endif
+    return x;
+}
 
 // ---- messages ------------------------------------------------------------------------------------------------------
 // A block's mailbox is a barrier in its shared memory. The barrier completes when so many bytes have been sent to it.
