@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 typedef struct jit_event {
     struct vb_event base;
@@ -203,26 +202,21 @@ vb_status vb_jit_free(void *memory, vb_device *device) {
     return DRIVER(d, free, (cu_address)(uintptr_t)memory);
 }
 
-/* Locked memory of huge pages: the driver takes 0.8 ms for 12 MiB of it, and 7 to 10 where it allocates them itself. */
+/* Locked memory of the CPU backend's huge pages: the driver takes 0.8 ms for 12 MiB of these, and 7 to 10 where it
+ * allocates them itself. */
 struct vb_jit_locked {
     struct vb_jit_locked *next;
-    void *memory, *mapping;
-    size_t bytes;
+    void *memory;
 };
 
 enum { HUGE_PAGE = 2 << 20, PORTABLE = 1 };
 
 static bool lock_huge(void **memory, int64_t bytes, vb_jit_device *d) {
-#ifdef MADV_HUGEPAGE
+    const int64_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     struct vb_jit_locked *l = malloc(sizeof *l);
-    const size_t whole = ((size_t)bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     if (!l) return false;
-    l->bytes = whole + HUGE_PAGE;
-    l->mapping = mmap(NULL, l->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (l->mapping != MAP_FAILED) {
-        l->memory = (void *)(((uintptr_t)l->mapping + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
-        madvise(l->memory, whole, MADV_HUGEPAGE);
-        if (d->driver->lock_host(l->memory, whole, PORTABLE) == 0) {
+    if (vb_cpu_alloc(&l->memory, whole, NULL) == VB_OK) {
+        if (d->driver->lock_host(l->memory, (size_t)whole, PORTABLE) == 0) {
             *memory = l->memory;
             pthread_mutex_lock(&d->mutex);
             l->next = d->locked;
@@ -230,12 +224,9 @@ static bool lock_huge(void **memory, int64_t bytes, vb_jit_device *d) {
             pthread_mutex_unlock(&d->mutex);
             return true;
         }
-        munmap(l->mapping, l->bytes);
+        vb_cpu_free(l->memory, NULL);
     }
     free(l);
-#else
-    (void)memory, (void)bytes, (void)d;
-#endif
     return false;
 }
 
@@ -258,7 +249,7 @@ vb_status vb_jit_free_host(void *memory, vb_device *device) {
     pthread_mutex_unlock(&d->mutex);
     vb_status status = make_current(d);
     if (status == VB_OK) status = l ? DRIVER(d, unlock_host, memory) : DRIVER(d, free_host, memory);
-    if (l) munmap(l->mapping, l->bytes);
+    if (l) vb_cpu_free(l->memory, NULL);
     free(l);
     return status;
 }

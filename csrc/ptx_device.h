@@ -75,7 +75,7 @@ typedef struct vb_jit_device {
     vb_jit_kernel *oldest, *newest; /* of those to load */
     int loaders;                    /* threads that load */
     struct vb_jit_stream *streams;
-    struct vb_jit_locked *locked; /* host memory that this library mapped and the driver locked */
+    struct vb_jit_locked *locked; /* the CPU backend's memory that the driver locked */
 } vb_jit_device;
 
 typedef struct vb_jit_stream {
