@@ -137,7 +137,7 @@ func (c *Config) planStack(files []*adapterFile) (*stackPlan, error) {
 				changed[w] = true
 			}
 			if !found {
-				return nil, fmt.Errorf("%s: %w: tensor %.200s changes %s, which the model does not have", f.path, ErrAdapter, pair.a.name, name)
+				return nil, fmt.Errorf("%s: %w: tensor %s changes %s, which the model does not have", f.path, ErrAdapter, pair.a.name, name)
 			}
 			if !pair.a.half || !pair.b.half {
 				p.dtype = tensor.F32
@@ -260,11 +260,11 @@ func (s *AdapterStack) fill(p *stackPlan, w *weight) (c change, err error) {
 		}
 		a, err := pair.a.values()
 		if err != nil {
-			return c, fmt.Errorf("%s: tensor %.200s: %w", f.path, pair.a.name, err)
+			return c, fmt.Errorf("%s: tensor %s: %w", f.path, pair.a.name, err)
 		}
 		b, err := pair.b.values()
 		if err != nil {
-			return c, fmt.Errorf("%s: tensor %.200s: %w", f.path, pair.b.name, err)
+			return c, fmt.Errorf("%s: tensor %s: %w", f.path, pair.b.name, err)
 		}
 		copy(v[p.first[i]*w.cols:], a)
 		ranks := pair.b.cols

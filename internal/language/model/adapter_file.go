@@ -33,17 +33,20 @@ type pair struct{ a, b *matrixHalf }
 
 // matrixHalf is one of them. Its rows are its outer dimension.
 type matrixHalf struct {
-	name       string
+	name       string // as errors show it
 	rows, cols int
 	half       bool // all its values are F16
 	values     func() ([]float32, error)
 }
 
+// shown is the beginning of a tensor's name: a file may have one of any length.
+func shown(name string) string { return fmt.Sprintf("%.200s", name) }
+
 // copyTo copies the values to the first elements of a slice.
 func (m *matrixHalf) copyTo(to []float32) error {
 	values, err := m.values()
 	if err != nil {
-		return fmt.Errorf("tensor %.200s: %w", m.name, err)
+		return fmt.Errorf("tensor %s: %w", m.name, err)
 	}
 	copy(to, values)
 	return nil
@@ -59,7 +62,7 @@ func (f *adapterFile) add(weight string, m *matrixHalf, isA bool) error {
 		half = &f.pairs[weight].a
 	}
 	if *half != nil {
-		return fmt.Errorf("%w: tensors %.200s and %.200s both change %.200s", ErrAdapter, (*half).name, m.name, weight)
+		return fmt.Errorf("%w: tensors %s and %s both change %.200s", ErrAdapter, (*half).name, m.name, weight)
 	}
 	*half = m
 	return nil
@@ -97,13 +100,13 @@ func (f *adapterFile) scale(ranks int) float32 {
 func (p *pair) check() error {
 	switch {
 	case p.a == nil:
-		return fmt.Errorf("tensor %.200s has no A beside it", p.b.name)
+		return fmt.Errorf("tensor %s has no A beside it", p.b.name)
 	case p.b == nil:
-		return fmt.Errorf("tensor %.200s has no B beside it", p.a.name)
+		return fmt.Errorf("tensor %s has no B beside it", p.a.name)
 	case p.a.rows != p.b.cols:
-		return fmt.Errorf("tensor %.200s has %d ranks and %.200s %d", p.a.name, p.a.rows, p.b.name, p.b.cols)
+		return fmt.Errorf("tensor %s has %d ranks and %s %d", p.a.name, p.a.rows, p.b.name, p.b.cols)
 	case p.a.rows < 1 || p.a.rows > mostRanks:
-		return fmt.Errorf("tensor %.200s has %d ranks, want 1 to %d", p.a.name, p.a.rows, mostRanks)
+		return fmt.Errorf("tensor %s has %d ranks, want 1 to %d", p.a.name, p.a.rows, mostRanks)
 	}
 	return nil
 }
@@ -213,12 +216,12 @@ func (c *codesFile) check(ranks, hidden int) error {
 	switch {
 	case c.weight == nil && c.bias == nil:
 	case c.weight == nil:
-		return fmt.Errorf("tensor %.200s has no %sweight beside it", c.bias.name, codesPrefix)
+		return fmt.Errorf("tensor %s has no %sweight beside it", c.bias.name, codesPrefix)
 	case c.weight.rows != ranks || c.weight.cols != hidden:
-		return fmt.Errorf("tensor %.200s makes %d codes from embeddings of %d, the adapter has %d ranks and the model embeddings of %d",
+		return fmt.Errorf("tensor %s makes %d codes from embeddings of %d, the adapter has %d ranks and the model embeddings of %d",
 			c.weight.name, c.weight.rows, c.weight.cols, ranks, hidden)
 	case c.bias != nil && (c.bias.rows != 1 || c.bias.cols != ranks):
-		return fmt.Errorf("tensor %.200s has %d elements, the adapter %d ranks", c.bias.name, c.bias.rows*c.bias.cols, ranks)
+		return fmt.Errorf("tensor %s has %d elements, the adapter %d ranks", c.bias.name, c.bias.rows*c.bias.cols, ranks)
 	}
 	return nil
 }
@@ -230,7 +233,7 @@ func ggufMatrix(f *gguf.File, t *gguf.Tensor) (*matrixHalf, error) {
 	if len(t.Dims) != 2 && !vector || !d.Known() || d == kernel.I32 {
 		return nil, fmt.Errorf("%w: tensor %.200s of type %s has shape %v, want a matrix of numbers", ErrAdapter, t.Name, t.Type, t.Dims)
 	}
-	m := &matrixHalf{name: t.Name, rows: 1, cols: t.Dims[0], half: d == kernel.F16}
+	m := &matrixHalf{name: shown(t.Name), rows: 1, cols: t.Dims[0], half: d == kernel.F16}
 	if !vector {
 		m.rows = t.Dims[1]
 	}

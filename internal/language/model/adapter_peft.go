@@ -107,7 +107,7 @@ func (c *Config) readPEFTTensor(a *adapterFile, file *safetensors.File, t safete
 		t.Shape[0] > 1<<24 || t.Shape[1] > 1<<24:
 		return fmt.Errorf("%w: tensor %.64q of type %s has shape %v, want a matrix of F32, F16 or BF16", ErrAdapter, t.Name, t.Type, t.Shape)
 	}
-	half := &matrixHalf{name: t.Name, rows: t.Shape[0], cols: t.Shape[1], half: t.Type == "F16"}
+	half := &matrixHalf{name: shown(t.Name), rows: t.Shape[0], cols: t.Shape[1], half: t.Type == "F16"}
 	half.values = func() ([]float32, error) {
 		stored, err := file.TensorAs(gpu.CPU(), t.Name, tensor.F32)
 		if err != nil {
