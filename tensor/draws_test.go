@@ -16,18 +16,26 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
+// numberOf returns the number in an environment variable, or another one where it is not set.
+func numberOf(t *testing.T, variable string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // TestRandomDrawsOfEveryOperation runs operations at shapes that nobody chose: 0, 1, odd and unequal sizes, every type. A wrong value or
 // an error that the contract does not name fails. VIBRANT_DRAWS says how many draws a backend gets, 500 where it is not set;
 // VIBRANT_DRAWS_OF, a regular expression, which operations are drawn of them.
 func TestRandomDrawsOfEveryOperation(t *testing.T) {
 	strictly(t)
-	draws := 500
-	if text := os.Getenv("VIBRANT_DRAWS"); text != "" {
-		var err error
-		if draws, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	draws := numberOf(t, "VIBRANT_DRAWS", 500)
 	chosen, err := regexp.Compile(os.Getenv("VIBRANT_DRAWS_OF"))
 	if err != nil {
 		t.Fatal(err)
@@ -93,13 +101,7 @@ func TestRandomDrawsOfEveryOperation(t *testing.T) {
 // later write may overtake shows there if anywhere.
 func TestTheSameOperationHasTheSameBits(t *testing.T) {
 	strictly(t)
-	times := 5
-	if text := os.Getenv("VIBRANT_REPEATS"); text != "" {
-		var err error
-		if times, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	times := numberOf(t, "VIBRANT_REPEATS", 5)
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
 		if raceDetector || b.Name() != "c" && b.Name() != "cuda" {
 			t.Skip("TestOps is enough for what computes in one order")
