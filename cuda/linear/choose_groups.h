@@ -1,6 +1,5 @@
-/* choose_groups.h: groups of warps in a block of packed_n1 or packed_n4, where rows of W have few
- * tiles: a part of linear/choose.h.
- * docs/experiments/2026-11-27-formats.md measured them. */
+/* choose_groups.h: groups of warps in a block of packed_n1 or packed_n4, where rows of W have few tiles: a part of
+ * linear/choose.h. docs/experiments/2026-11-27-formats.md measured them. */
 #ifndef VB_LINEAR_CHOOSE_GROUPS_H
 #define VB_LINEAR_CHOOSE_GROUPS_H
 

@@ -82,9 +82,9 @@ enum { TERNARY_BITS_THREADS = 1024, TERNARY_BITS_THREADS_SHORTS = 768, TERNARY_B
 
 /* 0 blocks where the rows are too long, or too many for their sums. Blocks of two or three tiles build the planes of x
  * less often than those of one, and start no later. From four tiles on, two blocks a multiprocessor hide more latency,
- * where their registers fit and x has few planes. A warp has two units. It has one
- * where x has two bytes, whose columns take registers: of rows of up to 16 units, or 32 with more than three tiles a
- * block. x_bytes are those of an element that a block keeps: 0 to 2. */
+ * where their registers fit and x has few planes. A warp has two units. It has one where x has two bytes, whose columns
+ * take registers: of rows of up to 16 units, or 32 with more than three tiles a block. x_bytes are those of an element
+ * that a block keeps: 0 to 2. */
 static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int x_bytes, const vb_gpu *gpu) {
     const ternary_bits none = {0, 0, 0, 0, 0, 0, 0};
     const int64_t units = vb_ceil_div(row_bytes, 64), tiles = vb_ceil_div(rows, 16), each = gpu->multiprocessors,
