@@ -15,7 +15,7 @@ comma   := ,
 
 VERSION := $(shell sed -n 's/^#define VB_VERSION_[A-Z]* \([0-9]*\)$$/\1/p' csrc/vibrant.h | paste -sd. -)
 CFLAGS  ?= -O3 -g1
-VB_CFLAGS := $(CFLAGS) -std=c11 -D_GNU_SOURCE -Wall -Wextra -fPIC -fvisibility=hidden -pthread
+VB_CFLAGS := $(CFLAGS) -std=c11 -D_GNU_SOURCE -Wall -Wextra -fPIC -fvisibility=hidden -pthread -ffile-prefix-map=$(CURDIR)=.
 
 HAVE_CC := $(shell command -v $(CC) 2>/dev/null)
 # The toolkit: CUDA_HOME or CUDA_PATH, an nvcc on PATH, the usual place, or what scripts/install-cuda-toolkit.sh put into build/.
@@ -28,12 +28,13 @@ CGO     := $(if $(HAVE_CC),1,0)
 LINK_CUDA = -X github.com/vibrant-ml/vibrant/cuda.library=$$(cksum < build/cuda/libvibrant_cuda.a | cut -d ' ' -f 1)
 
 CSRC    := $(wildcard csrc/*.c)
-COBJ    := $(CSRC:csrc/%.c=build/csrc/%.o)
+COUT    ?= build/csrc
+COBJ    := $(CSRC:csrc/%.c=$(COUT)/%.o)
 
 .DEFAULT_GOAL := help
 .PHONY: help chat build build-cuda lib lib-cuda tmac rtx jetson-orin jetson-nano jetson-xavier test test-go test-library test-cgo \
         test-cuda test-emulated test-c test-asan cuda-map sanitize bench demo-model demo-eval soak gpu-bundle dist deb test-dist install fmt lint debug \
-        profile clean need-go need-cc need-nvcc test-real
+        profile clean c-objects need-go need-cc need-nvcc test-real
 
 help: ## print this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r t d; do printf '  make %-14s %s\n' "$$t" "$$d"; done
@@ -83,9 +84,20 @@ lib: need-cc build/lib/libvibrant.a build/lib/libvibrant.so $(if $(NVCC),lib-cud
 lib-cuda: need-nvcc
 	@CUDA_ARCH="$(CUDA_ARCH)" scripts/compile-cuda-kernels.sh
 
-build/csrc/%.o: csrc/%.c $(wildcard csrc/*.h)
+# The libraries for CPUs and for GPUs and the archives have the same objects of csrc. Other flags make them anew.
+c-objects: $(COBJ)
+
+COMPILE_C := $(CC) $(VB_CFLAGS)
+ifneq ($(shell cat $(COUT)/command 2>/dev/null),$(COMPILE_C))
+$(COUT)/command: c-command-changed
+endif
+.PHONY: c-command-changed
+$(COUT)/command:
 	@mkdir -p $(@D)
-	$(CC) $(VB_CFLAGS) -c $< -o $@
+	@echo '$(COMPILE_C)' >$@
+
+$(COUT)/%.o: csrc/%.c $(wildcard csrc/*.h) $(COUT)/command
+	$(COMPILE_C) -c $< -o $@
 
 build/lib/libvibrant.a: $(COBJ)
 	@mkdir -p $(@D)

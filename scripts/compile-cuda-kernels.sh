@@ -137,7 +137,7 @@ compile() {
     case $source in
     cuda/runtime/runtime.cu) command="$nvcc $nvccflags -DVB_CUDA_ARCHS=${archs// /_}" ;; # it reports them
     *.cu) command="$nvcc $nvccflags" ;;
-    *.c) command="$cc $cflags -c" ;;
+    csrc/library.c) command="$cc $cflags -c" ;; # the kernels are linked in: no file is looked for
     *.cpp) command="$cxx $emulatorflags -c" ;;
     esac
     if [ -f "$object" ] && [ "$(cat "$object.command" 2>/dev/null)" = "$command" ]; then
@@ -165,15 +165,22 @@ sources=("${longest[@]}")
 for source in $(find cuda -name "*.cu" | sort); do
     [[ " ${longest[*]} " == *" $source "* ]] || sources+=("$source")
 done
-c_sources=() emulator_sources=()
-[ -z "${CHECK-}" ] && c_sources=(csrc/*.c)
+c_sources=() library=() emulator_sources=()
+[ -z "${CHECK-}" ] && c_sources=(csrc/*.c) library=(csrc/library.c)
 [ -n "${EMULATED-}" ] && emulator_sources=(internal/check/emulator/*.cpp)
-printf '%s\0' "${sources[@]}" "${c_sources[@]}" "${emulator_sources[@]}" |
+printf '%s\0' "${sources[@]}" "${library[@]}" "${emulator_sources[@]}" |
     xargs -0 -n 1 -P "${NJOBS:-$(nproc)}" bash -c 'compile "$0"' || fail "a file did not compile (see above)"
 if [ -n "${CHECK-}" ]; then
     echo "the kernels compile for compute capability ${archs// /, }"
     exit
 fi
+
+# The other objects of csrc are libvibrant's own.
+env -u MAKEFLAGS make --no-print-directory -j "${NJOBS:-$(nproc)}" ${CC:+CC="$CC"} ${DEBUG:+CFLAGS="-O0 -g3"} c-objects >&2 ||
+    fail "csrc does not compile (see above)"
+for source in "${c_sources[@]}"; do
+    [ "$source" = csrc/library.c ] || cp -p "build/csrc/$(basename "$source" .c).o" "$(object_of "$source")"
+done
 
 objects() { # of the sources given: an object whose source is gone stays out
     local source

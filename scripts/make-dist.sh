@@ -39,22 +39,22 @@ compiler() { # of a processor, or nothing
 }
 
 libraries() { # PROCESSOR FOLDER
-    local cc objects=()
+    local cc from=build/csrc objects=()
     cc=$(compiler "$1")
     if [ -z "$cc" ]; then
         echo "make-dist: no C compiler for $1: its archive computes in pure Go (Debian: apt-get install gcc-aarch64-linux-gnu)" >&2
         return
     fi
-    mkdir -p "build/dist-$1"
-    local flags="-O3 -std=c11 -D_GNU_SOURCE -Wall -Wextra -fPIC -fvisibility=hidden -pthread -ffile-prefix-map=$root=."
-    for source in csrc/*.c; do
-        objects+=("build/dist-$1/$(basename "$source" .c).o")
-    done
-    printf '%s\n' csrc/*.c | xargs -I {} -P "$(nproc)" sh -c "$cc $flags -c {} -o build/dist-$1/\$(basename {} .c).o" ||
+    [ "$1" = "$here" ] || from=build/dist-$1
+    env -u MAKEFLAGS make --no-print-directory -j "$(nproc)" COUT="$from" CC="$cc" CFLAGS='-O3 -g1' c-objects >&2 ||
         fail "$cc does not compile csrc for $1 (see above)"
-    "$cc" -shared -Wl,--build-id=none -Wl,-soname,libvibrant.so.0 -o "$2/lib/libvibrant.so.0" "${objects[@]}" -lm -pthread -ldl
+    for source in csrc/*.c; do
+        objects+=("$from/$(basename "$source" .c).o")
+    done
+    "$cc" -shared -Wl,--strip-debug -Wl,--build-id=none -Wl,-soname,libvibrant.so.0 -o "$2/lib/libvibrant.so.0" "${objects[@]}" -lm -pthread -ldl
     ln -s libvibrant.so.0 "$2/lib/libvibrant.so"
     ar rcsD "$2/lib/libvibrant.a" "${objects[@]}"
+    "$("$cc" -print-prog-name=strip)" --strip-debug --enable-deterministic-archives "$2/lib/libvibrant.a"
     sed -e 's|@PREFIX@|${pcfiledir}/../..|' -e "s|@VERSION@|$version|" scripts/vibrant.pc.in >"$2/lib/pkgconfig/vibrant.pc"
 }
 
