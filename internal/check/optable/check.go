@@ -34,14 +34,7 @@ func (op *Op) CheckEach(devices []*gpu.Device, c Case, seed uint64) (worst float
 }
 
 func (op *Op) checkVariants(d *gpu.Device, c Case, in []*Array, want []Want) (worst float64, err error) {
-	variants := []variant{{}}
-	if op.InPlace && in[0] != nil {
-		variants = append(variants, variant{inPlace: true})
-	}
-	if len(op.Packs) > 0 && c.Type.Quantized() {
-		variants = append(variants, variant{packed: true})
-	}
-	for _, v := range variants {
+	for _, v := range op.variants(c, in) {
 		e, err := op.check(d, c, in, want, v)
 		if err != nil {
 			return math.Inf(1), fmt.Errorf("%v%w", v, err)
@@ -49,6 +42,18 @@ func (op *Op) checkVariants(d *gpu.Device, c Case, in []*Array, want []Want) (wo
 		worst = math.Max(worst, e)
 	}
 	return worst, nil
+}
+
+// variants are the ways to run a case: plainly, in place and with packed weights where the operation has these.
+func (op *Op) variants(c Case, in []*Array) []variant {
+	all := []variant{{}}
+	if op.InPlace && in[0] != nil {
+		all = append(all, variant{inPlace: true})
+	}
+	if len(op.Packs) > 0 && c.Type.Quantized() {
+		all = append(all, variant{packed: true})
+	}
+	return all
 }
 
 // copies returns arrays whose values may be changed.
@@ -207,15 +212,11 @@ func (op *Op) check(d *gpu.Device, c Case, in []*Array, want []Want, v variant) 
 	return worst, nil
 }
 
-// Repeat runs one case so many times, and again with packed weights where the operation has these. It is an error when a run's
-// outputs have other bytes than the first run's. It calls between before each run but the first.
+// Repeat runs each variant of one case so many times. It is an error when a run's outputs have other bytes than the first run's. It
+// calls between before each run but the first.
 func (op *Op) Repeat(d *gpu.Device, c Case, seed uint64, times int, between func()) error {
 	in := op.Inputs(NewGenerator(seed), c)
-	variants := []variant{{}}
-	if len(op.Packs) > 0 && c.Type.Quantized() {
-		variants = append(variants, variant{packed: true})
-	}
-	for _, v := range variants {
+	for _, v := range op.variants(c, in) {
 		if err := op.repeat(d, c, in, v, times, between); err != nil {
 			return fmt.Errorf("%v%w", v, err)
 		}
