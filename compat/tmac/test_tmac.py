@@ -57,14 +57,21 @@ def run():
     check("weights before loading", library.cuda_weights_loaded() == 0 and library.tmac_matmul_cuda_persistent(flat, out, *sizes) == -1)
     check("cuda_load_weights", library.cuda_load_weights(codes, floats(scales), len(packed), m) == 0 and library.cuda_weights_loaded() == 1)
     result("tmac_matmul_cuda_persistent", library.tmac_matmul_cuda_persistent(flat, out, *sizes), want)
-    result("tmac_matmul_cuda_adaptive", library.tmac_matmul_cuda_adaptive(flat, out, *sizes), want)
+    for name in ("adaptive", "v3"):
+        result(name, getattr(library, "tmac_matmul_cuda_" + name)(flat, out, *sizes), want)
     status = library.tmac_matmul_cuda_async(flat, out, *sizes)
     library.cuda_sync_streams()
     result("tmac_matmul_cuda_async", status, want)
     check("cuda_load_norm_weights", library.cuda_load_norm_weights(floats(norm), k) == 0)
-    result("fused_rmsnorm_matmul_cuda", library.fused_rmsnorm_matmul_cuda(flat, out, *sizes, eps), want_normed)
+    for name in ("", "_adaptive", "_adaptive_v2", "_fast"):
+        result("fused_rmsnorm_matmul_cuda" + name, getattr(library, "fused_rmsnorm_matmul_cuda" + name)(flat, out, *sizes, eps), want_normed)
+    column, want_column = floats([row[0] for row in x]), want_normed[::n]
+    status = library.streaming_fused_rmsnorm_matmul_cuda(column, out, m, k, eps)
+    check("streaming_fused_rmsnorm_matmul_cuda", status == 0 and rms(out[:m], want_column) <= 0.005)
     check("cuda_load_weights_int8_tc", library.cuda_load_weights_int8_tc(codes, floats(scales), len(packed), m, k) == 0)
     result("tmac_matmul_cuda_int8_tc", library.tmac_matmul_cuda_int8_tc(flat, out, *sizes), want, 0.02)  # activations of 8 bits
+    status = library.streaming_fused_rmsnorm_matmul_int8_tc(column, out, m, k, eps)
+    check("streaming_fused_rmsnorm_matmul_int8_tc", status == 0 and rms(out[:m], want_column) <= 0.02)
     library.cuda_unload_weights()
     check("cuda_unload_weights", library.cuda_weights_loaded() == 0)
 
@@ -91,6 +98,7 @@ def run():
         "no whole rows": library.cuda_load_weights(codes, None, len(packed) - 1, m), "no rows": library.cuda_load_weights(codes, None, len(packed), 0),
         "no norm to load": library.cuda_load_norm_weights(None, k), "sizes of cuda_init below 0": library.cuda_init(-1, 1, 1),
         "no multiple of 4": library.cuda_load_weights_int8_tc(codes, None, len(packed), m, k - 1), "a backend of no name": library.tmac_select_backend(None),
+        "no GPUs": library.cuda_init_multi_gpu(0), "more GPUs than there are": library.cuda_init_multi_gpu(library.cuda_get_device_count() + 1),
         "another backend": library.tmac_select_backend(b"metal")}
     for what, status in refused.items():
         check(what, status == -1 and library.tmac_error())

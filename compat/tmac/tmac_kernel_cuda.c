@@ -94,11 +94,11 @@ int tmac_select_backend(const char *name) {
 const char *tmac_backend_name(void) { return open_device() ? "none" : state.backend; }
 const char *tmac_error(void) { return error; }
 
-int cuda_device_count(void) {
+int cuda_get_device_count(void) {
     int count = 0;
     return vb_device_count(&count, VB_CUDA) == VB_OK ? count : 0;
 }
-int cuda_available(void) { return cuda_device_count() > 0; }
+int cuda_available(void) { return cuda_get_device_count() > 0; }
 
 static int info_of(vb_device_info *info) {
     CHECK(open_device());
@@ -129,6 +129,10 @@ int cuda_init(int max_weights_bytes, int max_activations, int max_output) {
     CHECK(room(&state.weights, max_weights_bytes));
     CHECK(room(&state.activations, 4 * (int64_t)max_activations));
     return room(&state.output, 4 * (int64_t)max_output);
+}
+int cuda_init_multi_gpu(int num_gpus) {
+    if (num_gpus < 1 || num_gpus > cuda_get_device_count()) return fail("num_gpus: not between 1 and the GPUs there are");
+    return open_device();
 }
 void cuda_cleanup(void) {
     memory *all[] = {&state.activations, &state.output, &state.weights, &state.scales,      &state.codes,
@@ -251,6 +255,9 @@ int tmac_matmul_cuda_persistent(const float *activations, float *output, int M, 
 int tmac_matmul_cuda_adaptive(const float *activations, float *output, int M, int N, int K) {
     return with_loaded(activations, output, M, N, K, false, 0, true);
 }
+int tmac_matmul_cuda_v3(const float *activations, float *output, int M, int N, int K) {
+    return with_loaded(activations, output, M, N, K, false, 0, true);
+}
 int tmac_matmul_cuda_async(const float *activations, float *output, int M, int N, int K) {
     return with_loaded(activations, output, M, N, K, false, 0, false);
 }
@@ -258,6 +265,12 @@ int fused_rmsnorm_matmul_cuda(const float *input, float *output, int M, int N, i
     return with_loaded(input, output, M, N, K, true, eps, true);
 }
 int fused_rmsnorm_matmul_cuda_adaptive(const float *input, float *output, int M, int N, int K, float eps) {
+    return with_loaded(input, output, M, N, K, true, eps, true);
+}
+int fused_rmsnorm_matmul_cuda_adaptive_v2(const float *input, float *output, int M, int N, int K, float eps) {
+    return with_loaded(input, output, M, N, K, true, eps, true);
+}
+int fused_rmsnorm_matmul_cuda_fast(const float *input, float *output, int M, int N, int K, float eps) {
     return with_loaded(input, output, M, N, K, true, eps, true);
 }
 int streaming_fused_rmsnorm_matmul_cuda(const float *input, float *output, int M, int K, float eps) {
@@ -291,7 +304,8 @@ void cuda_unload_weights_int8_tc(void) {
 }
 int cuda_weights_int8_tc_loaded(void) { return state.int8_rows > 0; }
 
-int tmac_matmul_cuda_int8_tc(const float *activations, float *output, int M, int N, int K) {
+/* norm is NULL for none. */
+static int int8_matmul(const float *activations, float *output, int M, int N, int K, const memory *norm, float eps) {
     if (state.int8_rows == 0 || M != state.int8_rows || K != state.int8_k)
         return fail("M, K: not those of the weights that were loaded");
     if (N < 0 || !activations || !output) return fail("N, activations, output: negative, or null");
@@ -308,7 +322,8 @@ int tmac_matmul_cuda_int8_tc(const float *activations, float *output, int M, int
     if (!result)
         status = vb_norm_quantize(&VB_ARGS(vb_norm_quantize_args, .codes = state.codes.data,
                                            .scales = state.code_scales.data,
-                                           .in = state.activations.data, .rows = N, .cols = K),
+                                           .in = state.activations.data, .norm = norm ? norm->data : NULL, .rows = N,
+                                           .cols = K, .eps = eps, .normed = norm != NULL),
                                   state.stream);
     if (!result && status == VB_OK)
         status = vb_w2a8_gemv(&VB_ARGS(vb_w2a8_gemv_args, .out = state.output.data, .weights = state.int8.data,
@@ -325,4 +340,11 @@ int tmac_matmul_cuda_int8_tc(const float *activations, float *output, int M, int
             for (int64_t m = 0; m < M; m++) output[m * N + n] = rows[n * M + m];
     free(rows);
     return result;
+}
+int tmac_matmul_cuda_int8_tc(const float *activations, float *output, int M, int N, int K) {
+    return int8_matmul(activations, output, M, N, K, NULL, 0);
+}
+int streaming_fused_rmsnorm_matmul_int8_tc(const float *input, float *output, int M, int K, float eps) {
+    if (K != state.norm_size) return fail("K: not the size of the norm that was loaded");
+    return int8_matmul(input, output, M, 1, K, &state.norm, eps);
 }

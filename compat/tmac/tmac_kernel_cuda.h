@@ -29,7 +29,7 @@ const char *tmac_backend_name(void);
 const char *tmac_error(void);
 
 int cuda_available(void); /* 1 where a GPU can be used */
-int cuda_device_count(void);
+int cuda_get_device_count(void);
 const char *cuda_device_name(void);
 /* Each may be NULL. */
 int cuda_device_info(size_t *total_memory, int *sm_count, int *compute_major, int *compute_minor);
@@ -38,6 +38,8 @@ int cuda_has_int8_tensorcore(void);
 
 /* Opens the device. The sizes are what is expected, for memory that is taken at once; calls may need more. */
 int cuda_init(int max_weights_bytes, int max_activations, int max_output);
+/* -1 where there are not so many GPUs. One of them computes. */
+int cuda_init_multi_gpu(int num_gpus);
 void cuda_cleanup(void);
 void cuda_sync(void);
 int cuda_init_streams(void);
@@ -60,10 +62,13 @@ int cuda_load_norm_weights(const float *norm_weights, int size);
  * stay until then. */
 int tmac_matmul_cuda_persistent(const float *activations, float *output, int M, int N, int K);
 int tmac_matmul_cuda_adaptive(const float *activations, float *output, int M, int N, int K);
+int tmac_matmul_cuda_v3(const float *activations, float *output, int M, int N, int K);
 int tmac_matmul_cuda_async(const float *activations, float *output, int M, int N, int K);
 int rmsnorm_cuda_persistent(float *output, const float *input, int batch_size, int size, float eps);
 int fused_rmsnorm_matmul_cuda(const float *input, float *output, int M, int N, int K, float eps);
 int fused_rmsnorm_matmul_cuda_adaptive(const float *input, float *output, int M, int N, int K, float eps);
+int fused_rmsnorm_matmul_cuda_adaptive_v2(const float *input, float *output, int M, int N, int K, float eps);
+int fused_rmsnorm_matmul_cuda_fast(const float *input, float *output, int M, int N, int K, float eps);
 int streaming_fused_rmsnorm_matmul_cuda(const float *input, float *output, int M, int K, float eps);
 
 /* Activations are rounded to int8 by columns, and multiplied exactly; K is a multiple of 4. */
@@ -71,6 +76,7 @@ int cuda_load_weights_int8_tc(const int8_t *packed_weights, const float *scales,
 void cuda_unload_weights_int8_tc(void);
 int cuda_weights_int8_tc_loaded(void);
 int tmac_matmul_cuda_int8_tc(const float *activations, float *output, int M, int N, int K);
+int streaming_fused_rmsnorm_matmul_int8_tc(const float *input, float *output, int M, int K, float eps);
 
 #ifdef __GNUC__
 #pragma GCC visibility pop
