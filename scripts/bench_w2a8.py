@@ -75,13 +75,13 @@ class TMAC(Arguments):  # vb_tmac_matmul_args
     _fields_ += [("eps", ctypes.c_float), ("normed", ctypes.c_int), ("settled", ctypes.c_int)]
 
 
-def cpu_times(library, n, k, threads, rounds=9):
-    """Microseconds of table look-up on the CPU: weights lie in 512 MB, behind its caches."""
+def cpu_times(library, memory, n, k, threads, rounds=9):
+    """Microseconds of table look-up on the CPU, with weights from all of memory."""
     device, stream, options = pointer(), pointer(), (ctypes.c_int64 * 2)(16, threads)  # vb_device_options
     library.call("vb_device_open", ctypes.byref(device), VB_CPU, 0, options)
     library.call("vb_stream_create", ctypes.byref(stream), device)
     size = n * k // 4
-    weights = torch.randint(0, 255, (max(2, (512 << 20) // size), size), dtype=torch.uint8)
+    weights = memory[:memory.numel() // size * size].view(-1, size)
     x, out, scales = torch.randn(k), torch.empty(n), torch.ones(n)
     times = []
     for i in range(rounds + 3):
@@ -98,6 +98,7 @@ def cpu_times(library, n, k, threads, rounds=9):
 
 def tmac(library, shapes, replays, device, command):
     rows, cores = [], os.cpu_count()
+    memory = torch.randint(0, 255, (512 << 20,), dtype=torch.uint8)  # more than the CPU's caches
     print(f"{'n x k':>14} {'T-MAC us':>9} {'W2A8':>7} {'ratio':>6} {f'CPU, {cores}':>9} {'ratio':>6} {'CPU, 1':>9} {'ratio':>6} {'error':>8}")
     for n, k in shapes:
         torch.manual_seed(n + k)
@@ -130,12 +131,19 @@ def tmac(library, shapes, replays, device, command):
         assert error < 0.005, f"{n} x {k}: error {error}"
         ours, beside = alternate([library.graph(calls_of(look_up, weights)), library.graph(calls_of(w2a8, wide))], replays)
         library.release()
-        many, one = cpu_times(library, n, k, cores), cpu_times(library, n, k, 1)
+        many, one = cpu_times(library, memory, n, k, cores), cpu_times(library, memory, n, k, 1)
         print(f"{n:>6} x {k:<5} {ours:9.2f} {beside:7.2f} {beside / ours:6.2f} {many:9.1f} {many / ours:6.1f} {one:9.1f} {one / ours:6.1f} {error:8.1e}  {kernel}", flush=True)
         for what, us in ("W2A8", beside), (f"the CPU, {cores} threads", many), ("the CPU, one thread", one):
             rows.append(dict(suite="tmac", case=f"{n}x{k} on CUDA beside {what}", ours=round(ours, 3), peer=round(us, 3), unit="us", ratio=round(us / ours, 3),
                              roofline=None, error=float(f"{error:.2g}"), device=device, command=command))
     return rows
+
+
+def save(path, rows):
+    """Writes rows beside those of other cases and devices in the file."""
+    fresh = {(row["case"], row["device"]) for row in rows}
+    kept = [row for row in map(json.loads, path.read_text().splitlines()) if (row["case"], row["device"]) not in fresh] if path.exists() else []
+    path.write_text("".join(json.dumps(row) + "\n" for row in kept + rows))
 
 
 def build(folder):
@@ -164,7 +172,7 @@ def main():
     if args.tmac:
         rows = tmac(library, SHAPES + drawn, args.replays, device, command)
         if args.out:
-            args.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+            save(args.out, rows)
         return
     source, target = (torch.zeros(256 << 20, device="cuda", dtype=torch.uint8) for _ in range(2))
     copy_rate = 2 * source.numel() / alternate([torch_graph([lambda: target.copy_(source)] * 4)], args.replays)[0]  # bytes a us
@@ -234,7 +242,7 @@ def main():
                                  roofline=round(100 * roofline, 1), error=0, device=device, command=command))
         del dense, ours_weights
     if args.out:
-        args.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        save(args.out, rows)
 
 
 if __name__ == "__main__":
