@@ -277,22 +277,25 @@ static void greatest_range(void *context, int worker, int64_t begin, int64_t end
     const greatest_job *j = context;
     for (int64_t r = begin; r < end; r++) {
         const float *row = j->in + r * j->cols;
-        if (j->values)
+        if (j->k > 1) {
             top_k(j->values + r * j->k, j->ids + r * j->k, row, j->cols, j->k);
-        else
-            argmax[j->simd](j->ids + r, row, j->cols);
+            continue;
+        }
+        argmax[j->simd](j->ids + r, row, j->cols);
+        if (j->values) j->values[r] = row[j->ids[r]];
     }
 }
 
 vb_status vb_cpu_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, vb_stream *stream) {
-    greatest_job job = {.ids = out, .in = in, .cols = cols, .simd = vb_cpu_device_of(stream)->simd};
+    greatest_job job = {.ids = out, .in = in, .cols = cols, .k = 1, .simd = vb_cpu_device_of(stream)->simd};
     vb_cpu_parallel(stream, rows, vb_cpu_grain(cols), greatest_range, &job);
     return VB_OK;
 }
 
 vb_status vb_cpu_top_k(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, int64_t k,
                        vb_stream *stream) {
-    greatest_job job = {.values = values, .ids = ids, .in = in, .cols = cols, .k = k};
+    greatest_job job = {.values = values, .ids = ids, .in = in, .cols = cols, .k = k,
+                        .simd = vb_cpu_device_of(stream)->simd};
     vb_cpu_parallel(stream, rows, vb_cpu_grain(cols), greatest_range, &job);
     return VB_OK;
 }

@@ -587,10 +587,10 @@ vb_status vb_jit_copy_columns(void *out, int64_t out_cols, int64_t out_first, co
                          VB_JIT_PARAMETERS(&out, &in, &out_cols, &out_first, &in_cols, &in_first, &cols));
 }
 
-/* The greatest number, of equal ones the first; NaN is above all. A thread looks at every 1024th vector, then the block
- * compares its threads' results. */
+/* The place of the greatest number, of equal ones the first, and where VALUES is 1 the number; NaN is above all. A
+ * thread looks at every 1024th vector, then the block compares its threads' results. */
 static const char argmax[] = VB_PTX_SOURCE(
-kernel ENTRY(s32 *ids, f32 *input, u64 cols) threads(1024) {
+kernel ENTRY(f32 *values, s32 *ids, f32 *input, u64 cols) threads(1024) {
     start_next();
     wait_for_previous();
     shared u32 keys[32], places[32];
@@ -640,20 +640,29 @@ kernel ENTRY(s32 *ids, f32 *input, u64 cols) threads(1024) {
             best_at = places[lane];
         }
     }
-    if (thread.x == 0) ids[block.x] = s32(best_at);
+    if (thread.x == 0) {
+        ids[block.x] = s32(best_at);
+        if (VALUES) values[block.x] = in[best_at];
+    }
 });
 
-vb_status vb_jit_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, vb_stream *stream) {
+static vb_status greatest(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, vb_stream *stream) {
     const bool vectors = (uintptr_t)in % 16 == 0 && cols % 4 == 0;
     if (cols > INT32_MAX - (1 << 20)) return VB_UNSUPPORTED;
-    const vb_jit_filling f = {.source = argmax, .constants = {{"EACH", vectors ? 4 : 1}, {"PARTS", 4}}};
-    return vb_jit_launch(stream, "ptx_argmax", &f, rows, 1, 1, 1024, VB_JIT_PARAMETERS(&out, &in, &cols));
+    const vb_jit_filling f = {.source = argmax,
+                              .constants = {{"EACH", vectors ? 4 : 1}, {"PARTS", 4}, {"VALUES", values != NULL}}};
+    return vb_jit_launch(stream, "ptx_argmax", &f, rows, 1, 1, 1024, VB_JIT_PARAMETERS(&values, &ids, &in, &cols));
+}
+
+vb_status vb_jit_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, vb_stream *stream) {
+    return greatest(NULL, out, in, rows, cols, stream);
 }
 
 /* Sorted tiles of a row are merged up to the k-th number (ptx_sort.c): in the order of argmax. */
 vb_status vb_jit_top_k(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, int64_t k,
     vb_stream *stream) {
     if (cols > INT32_MAX) return VB_UNSUPPORTED;
+    if (k == 1) return greatest(values, ids, in, rows, cols, stream);
     return vb_jit_sort(&VB_ARGS(vb_sort_args, .values = {values, VB_F32, {k, 1}}, .indices = {ids, VB_I32, {k, 1}},
                                 .in = {(void *)(uintptr_t)in, VB_F32, {cols, 1}}, .sizes = {rows, cols},
                                 .out_sizes = {rows, k}, .rank = 2, .dim = 1, .descending = 1),

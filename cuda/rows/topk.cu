@@ -10,6 +10,7 @@ namespace {
 
 // ---- argmax --------------------------------------------------------------------------------------------------------
 
+// The greatest element of a row: its index, and where `values` is given the element too, which is top_k of k = 1.
 //   grid     (chunks, rows): about two blocks an SM; the last block of a row to finish reduces the chunks' keys
 //   block    256; 16-byte loads where rows are whole vectors
 //   moves    rows * cols * 4 bytes
@@ -18,7 +19,7 @@ namespace {
 constexpr int argmax_threads = 256;
 
 __global__ void __launch_bounds__(argmax_threads)
-    argmax_kernel(int32_t *out, const float *in, int64_t cols, int64_t chunk, bool vectors, Key *partial,
+    argmax_kernel(float *values, int32_t *ids, const float *in, int64_t cols, int64_t chunk, bool vectors, Key *partial,
                   unsigned *counters) {
     __shared__ Key best_of_warp[argmax_threads / 32];
     __shared__ unsigned flag;
@@ -57,7 +58,11 @@ __global__ void __launch_bounds__(argmax_threads)
             best = larger(best, __ldcg(partial + row * gridDim.x + i));
         best = reduce(best);
     }
-    if (threadIdx.x == 0) out[row] = index_of(best);
+    if (threadIdx.x == 0) {
+        const int32_t id = index_of(best);
+        ids[row] = id;
+        if (values) values[row] = x[id];
+    }
 }
 
 // ---- top_k ---------------------------------------------------------------------------------------------------------
@@ -164,8 +169,7 @@ using namespace vb;
 
 extern "C" {
 
-vb_status vb_cuda_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, vb_stream *stream) {
-    chosen(stream, rows_kernel_info(ROWS_ARGMAX), "argmax", VB_F32, "rows cols", rows, cols);
+static vb_status greatest(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, vb_stream *stream) {
     const bool vectors = aligned16(in) && cols % 4 == 0;
     // Rows in slices, since the grid's y and the counters are limited.
     const int64_t slice = smaller<int64_t>(workspace_counters, 65535);
@@ -177,10 +181,15 @@ vb_status vb_cuda_argmax(int32_t *out, const float *in, int64_t rows, int64_t co
         void *partial;
         VB_TRY(workspace(&partial, count * chunks * (int64_t)sizeof(Key), stream));
         VB_TRY(launch_overlapped(stream, dim3((unsigned)chunks, (unsigned)count), argmax_threads, 0, argmax_kernel,
-                                 out + first, in + first * cols, cols, chunk, vectors, (Key *)partial,
-                                 counters(stream)));
+                                 values ? values + first : nullptr, ids + first, in + first * cols, cols, chunk,
+                                 vectors, (Key *)partial, counters(stream)));
     }
     return VB_OK;
+}
+
+vb_status vb_cuda_argmax(int32_t *out, const float *in, int64_t rows, int64_t cols, vb_stream *stream) {
+    chosen(stream, rows_kernel_info(ROWS_ARGMAX), "argmax", VB_F32, "rows cols", rows, cols);
+    return greatest(nullptr, out, in, rows, cols, stream);
 }
 
 vb_status vb_cuda_top_k(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, int64_t k,
@@ -188,6 +197,7 @@ vb_status vb_cuda_top_k(float *values, int32_t *ids, const float *in, int64_t ro
     const rows_kernel kernel = choose_top_k(k);
     chosen(stream, rows_kernel_info(kernel), "top_k", VB_F32, "rows cols k", rows, cols, k);
     if (kernel == ROWS_NONE) return VB_UNSUPPORTED;
+    if (kernel == ROWS_ARGMAX) return greatest(values, ids, in, rows, cols, stream);
     const int64_t slice = 8192; // rows of one launch
     for (int64_t first = 0; first < rows; first += slice) {
         const int64_t count = smaller(slice, rows - first);

@@ -301,6 +301,8 @@ func topKOp() *Op {
 		Name: "TopK",
 		Cases: each([]tensor.DType{tensor.F32},
 			Case{Label: "no_rows", Dims: []int{0, 5, 2}}, Case{Label: "none", Dims: []int{3, 5, 0}}, Case{Label: "one", Dims: []int{1, 1, 1}},
+			Case{Label: "greatest_odd", Dims: []int{5, 255, 1}}, Case{Label: "greatest", Dims: []int{3, 128, 1}},
+			Case{Label: "greatest_extremes", Dims: []int{5, 20481, 1}, Flags: "extremes"}, Case{Label: "greatest_vocabulary", Dims: []int{1, 151936, 1}, Bench: true},
 			Case{Label: "all", Dims: []int{3, 127, 127}}, Case{Label: "odd", Dims: []int{5, 255, 7}},
 			Case{Label: "extremes", Dims: []int{5, 17, 17}, Flags: "extremes"}, Case{Label: "extremes", Dims: []int{5, 255, 40}, Flags: "extremes"},
 			Case{Label: "extremes", Dims: []int{5, 20481, 64}, Flags: "extremes"},

@@ -50,9 +50,7 @@ func (l *likeliest) open(s *gpu.Stream, rows int) (err error) {
 
 // choose enqueues the choice for [rows][Vocab].
 func (l *likeliest) choose(logits *tensor.Tensor, rows int) {
-	ids := l.ids.Slice(0, rows)
-	tensor.ArgmaxInto(ids, logits)
-	tensor.GatherInto(l.logits.Slice(rows, 2*rows).Reshape(rows, 1), logits, ids.Reshape(rows, 1), 1)
+	tensor.TopKInto(l.logits.Slice(rows, 2*rows).Reshape(rows, 1), l.ids.Slice(0, rows).Reshape(rows, 1), logits)
 }
 
 // rowSet is a set of rows of a step, of which there are at most MaxSequences.
