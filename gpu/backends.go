@@ -53,6 +53,9 @@ func parseID(id string) (kind string, index int, err error) {
 // Devices lists the devices of this machine that this build can use, the CPU first. That there is no GPU is no error;
 // Open says why. One that is there and cannot be used (ErrNoKernelImage) is an error beside the list of the others.
 func Devices() ([]Info, error) {
+	if err := checkEnvironment(); err != nil {
+		return nil, err
+	}
 	var all []Info
 	for _, b := range []kernel.Backend{cpuBackend(), cudaBackend()} {
 		infos, err := b.Devices()
@@ -69,10 +72,14 @@ func Devices() ([]Info, error) {
 // Open opens a device by name: "cpu", "cuda" (the first GPU) or "cuda:1". The caller closes it. Each Open of the same
 // GPU gives a device of its own with its own pool; see Shared for one that a whole process uses.
 //
-// Errors: ErrNotCompiled, ErrNoDevice, ErrNoKernelImage; ErrInvalid for a name that is none.
+// Errors: ErrNotCompiled, ErrNoDevice, ErrNoKernelImage; ErrInvalid for a name that is none, and for an environment variable
+// (VIBRANT_CPU and its neighbours) whose value has no meaning.
 func Open(id string, opts ...Option) (*Device, error) {
 	kind, index, err := parseID(id)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkEnvironment(); err != nil {
 		return nil, err
 	}
 	b := cpuBackend()

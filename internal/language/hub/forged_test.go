@@ -1,6 +1,8 @@
 package hub
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +14,14 @@ import (
 	"testing"
 	"time"
 )
+
+// zeros has no end.
+type zeros struct{}
+
+func (zeros) Read(to []byte) (int, error) {
+	clear(to)
+	return len(to), nil
+}
 
 // TestForgedAnswersOfAHubEnd pulls from a hub that answers in every wrong way that was thought of. Each pull ends in an error of a
 // line, and nothing is written but below the model's folder.
@@ -29,6 +39,14 @@ func TestForgedAnswersOfAHubEnd(t *testing.T) {
 		}
 	}
 	type answer func(w http.ResponseWriter, r *http.Request)
+	var bomb bytes.Buffer // 256 MiB of zeros in a quarter of a megabyte
+	inflated := gzip.NewWriter(&bomb)
+	io.CopyN(inflated, zeros{}, 256<<20)
+	inflated.Close()
+	packed := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Write(bomb.Bytes())
+	}
 	text := func(s string) answer { return func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, s) } }
 	to := func(url string) answer {
 		return func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, url, http.StatusFound) }
@@ -55,6 +73,12 @@ func TestForgedAnswersOfAHubEnd(t *testing.T) {
 				time.Sleep(20 * time.Millisecond)
 			}
 		}, nil, "takes more than"},
+		{"a packed list that grows", packed, nil, ""},
+		{"a packed file that grows", text(entry("m.gguf", "4")), packed, "more than the 4 bytes"},
+		{"come again in a year", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "31536000")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}, nil, "come again in"},
 		{"a page elsewhere", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Link", `<http://example.com/>; rel="next"`)
 			io.WriteString(w, "[]")
@@ -124,6 +148,26 @@ func TestForgedAnswersOfAHubEnd(t *testing.T) {
 				return nil
 			})
 		})
+	}
+}
+
+// TestAddressesAndTokensThatAreNoneAreRefusedAtOnce has variables of the environment hold what no request can be made with.
+func TestAddressesAndTokensThatAreNoneAreRefusedAtOnce(t *testing.T) {
+	for _, c := range [][3]string{
+		{"junk", "", "HF_ENDPOINT"}, {" ", "", "HF_ENDPOINT"}, {"ftp://example.com", "", "HF_ENDPOINT"}, {"http://", "", "HF_ENDPOINT"},
+		{"http:///x", "", "HF_ENDPOINT"}, {"http://a b", "", "HF_ENDPOINT"}, {"\x1b[31m", "", "HF_ENDPOINT"}, {strings.Repeat("x", 100_000), "", "HF_ENDPOINT"},
+		{"http://127.0.0.1:1", "sec\nret", "HF_TOKEN"}, {"http://127.0.0.1:1", "sec\x1bret", "HF_TOKEN"}, {"http://127.0.0.1:1", "sec ret", "HF_TOKEN"},
+	} {
+		t.Setenv("HF_ENDPOINT", c[0])
+		t.Setenv("HF_TOKEN", c[1])
+		start := time.Now()
+		_, err := Pull(t.Context(), "owner/model", PullOptions{Dir: t.TempDir()})
+		if err == nil || !strings.Contains(err.Error(), c[2]) || strings.ContainsAny(err.Error(), "\n\x1b") || strings.Contains(err.Error(), "sec") || len(err.Error()) > 400 {
+			t.Errorf("%.40q, token %q: %v", c[0], c[1], err)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("%.40q: %v", c[0], took)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -52,7 +53,10 @@ func Pull(ctx context.Context, ref string, o PullOptions) (string, error) {
 		return "", fmt.Errorf("%.200q is %w: want hf:OWNER/REPO or hf:OWNER/REPO:QUANT", ref, ErrReference)
 	}
 	o.Endpoint = strings.TrimSuffix(firstOf(o.Endpoint, os.Getenv("HF_ENDPOINT"), "https://huggingface.co"), "/")
-	o.Token = firstOf(o.Token, os.Getenv("HF_TOKEN"), tokenOfFile())
+	o.Token = strings.TrimSpace(firstOf(o.Token, os.Getenv("HF_TOKEN"), tokenOfFile()))
+	if err := o.check(); err != nil {
+		return "", err
+	}
 	if o.pause == 0 {
 		o.pause = time.Second
 	}
@@ -72,6 +76,18 @@ func Pull(ctx context.Context, ref string, o PullOptions) (string, error) {
 		path, err = p.model(ctx, parts[3])
 	}
 	return path, err
+}
+
+// check refuses what no request can be made with. A token stays out of messages.
+func (o *PullOptions) check() error {
+	u, err := url.Parse(o.Endpoint)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("the hub's address (HF_ENDPOINT) is %.200q: want one such as https://huggingface.co", o.Endpoint)
+	}
+	if strings.ContainsFunc(o.Token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errors.New("the token (HF_TOKEN, or the file of HF_TOKEN_PATH) has characters that no token has")
+	}
+	return nil
 }
 
 // model brings the files of one model and returns the path of the first.
