@@ -3,9 +3,8 @@ package vibrant
 import (
 	"context"
 	"flag"
-	"fmt"
+	"math"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,13 +59,16 @@ func TestChatsLeaveNothing(t *testing.T) {
 		}
 		before, files, free := chatFor(*chatsFor / 10)
 		after, open, now := before, files, free
-		tenths := []string{fmt.Sprintf("%.1f", float64(before)/1e6)}
+		mb := []float64{float64(before) / 1e6}
 		for range 9 {
 			after, open, now = chatFor(*chatsFor / 10)
-			tenths = append(tenths, fmt.Sprintf("%.1f", float64(after)/1e6))
+			mb = append(mb, float64(after)/1e6)
 		}
-		t.Logf("%d chats, %d turns, %d tokens in %v: MB after each tenth %s; %d files open, then %d (%s kernels); %d bytes free on the device, then %d",
-			chats.Load(), turns.Load(), tokens.Load(), *chatsFor, strings.Join(tenths, " "), files, open, d.Info().Backend, free, now)
+		slope, deviation := trend(mb[1:])
+		hour := float64(10*time.Hour) / float64(*chatsFor)
+		t.Logf("%d chats, %d turns, %d tokens in %v: MB after each tenth %.1f, after the second %.1f more an hour with a standard error of %.1f; "+
+			"%d files open, then %d (%s kernels); %d bytes free on the device, then %d",
+			chats.Load(), turns.Load(), tokens.Load(), *chatsFor, mb, slope*hour, deviation*hour, files, open, d.Info().Backend, free, now)
 		if after > before+before/20+4<<20 || open > files {
 			t.Errorf("%d bytes before, %d after; %d files open before, %d after", before, after, files, open)
 		}
@@ -74,6 +76,23 @@ func TestChatsLeaveNothing(t *testing.T) {
 			t.Errorf("%d bytes of the GPU were free, %d are", free, now)
 		}
 	})
+}
+
+// trend returns the slope of the line through values at 0, 1, 2, ... that least squares give, and its standard error.
+func trend(values []float64) (slope, deviation float64) {
+	n := float64(len(values))
+	middle, mean, spread := (n-1)/2, 0.0, 0.0
+	for i, y := range values {
+		mean += y / n
+		spread += (float64(i) - middle) * (float64(i) - middle)
+		slope += (float64(i) - middle) * y
+	}
+	slope /= spread
+	for i, y := range values {
+		off := y - mean - slope*(float64(i)-middle)
+		deviation += off * off
+	}
+	return slope, math.Sqrt(deviation / (n - 2) / spread)
 }
 
 // converse is one conversation, which ends early where it is time.
