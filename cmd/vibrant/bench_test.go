@@ -156,6 +156,11 @@ func TestBenchChecksAnOperationOfGivenSizes(t *testing.T) {
 	if status, _, errs = command(t, "", append(ops, "--dims", "5,48,40")...); status == 0 || !strings.Contains(errs, "4") {
 		t.Errorf("three dimensions of four: status %d, %s", status, errs)
 	}
+	for _, dims := range []string{"9223372036854775807,9223372036854775807,1", "4611686018427387904,1,4", "3000000,3000000,1"} {
+		if status, _, errs = command(t, "", "bench", "--device", "cpu", "--ops", "^MatMul/", "--dims", dims); status == 0 || !strings.Contains(errs, "GB of memory") {
+			t.Errorf("dimensions %s: status %d, %s", dims, status, errs)
+		}
+	}
 }
 
 func TestNumbersOfBenchAreThoseOfLlamaBench(t *testing.T) {

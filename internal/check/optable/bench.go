@@ -44,8 +44,8 @@ type Choice struct {
 	RTol  float64 // the relative RMS error that Check allows, in place of the operation's own tolerance; 0 for that
 }
 
-// cases returns the cases of an operation that are chosen.
-func (o *Choice) cases(op *Op, re *regexp.Regexp) (all []Case, err error) {
+// cases returns the cases of an operation that are chosen. Operands of given dimensions fit into so many bytes.
+func (o *Choice) cases(op *Op, re *regexp.Regexp, memory int64) (all []Case, err error) {
 	seen := map[string]bool{}
 	for _, c := range op.Cases {
 		if !c.Bench || !re.MatchString(op.Name+"/"+c.Name()) {
@@ -60,8 +60,8 @@ func (o *Choice) cases(op *Op, re *regexp.Regexp) (all []Case, err error) {
 				continue
 			}
 			seen[c.Name()] = true
-			if !op.makes(c) {
-				return nil, fmt.Errorf("ops: %s cannot have the dimensions %v", op.Name, o.Dims)
+			if !op.makes(c, memory) {
+				return nil, fmt.Errorf("ops: %s cannot have the dimensions %v in %.1f GB of memory", op.Name, o.Dims, float64(memory)/1e9)
 			}
 		}
 		c.Large = c.Large && !o.Check
@@ -79,11 +79,12 @@ func (o *Choice) command(name string, d *gpu.Device) string {
 	return fmt.Sprintf("vibrant bench --ops '%s' --dims %s --device %s", o.Match, dims, d)
 }
 
-// makes reports whether operands of a case can be made.
-func (op *Op) makes(c Case) (ok bool) {
+// makes reports whether operands of a case can be made, none of them larger than so many bytes.
+func (op *Op) makes(c Case, memory int64) (ok bool) {
 	defer func() { ok = recover() == nil && ok }()
 	g := NewGenerator(1)
 	g.fast = true
+	g.most = int(memory / 4)
 	op.Inputs(g, c)
 	return true
 }
@@ -108,13 +109,17 @@ func Bench(ctx context.Context, d *gpu.Device, choice Choice, report func(Result
 	if err != nil {
 		return fmt.Errorf("ops: pattern %q: %w", choice.Match, err)
 	}
+	memory, _, err := gpu.CPU().Memory()
+	if err != nil {
+		return err
+	}
 	var failed error
 	defer tensor.SetStrict(tensor.Strict())
 	tensor.SetStrict(true)
 	var ceilings *Ceilings
 	found := false
 	for _, op := range Table() {
-		cases, err := choice.cases(op, re)
+		cases, err := choice.cases(op, re, memory)
 		if err != nil {
 			return err
 		}

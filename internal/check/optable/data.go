@@ -174,9 +174,12 @@ func (g *Generator) setScales(block []byte, t tensor.DType) {
 
 func (g *Generator) build(t tensor.DType, shape []int, random func(n int) []byte) *Array {
 	a := &Array{Type: t, Shape: shape}
-	n := product(shape)
-	if g.most > 0 && n > g.most {
-		panic(fmt.Sprintf("an operand of %d elements, where %d are the most", n, g.most))
+	n, exact := product(shape), 1.0
+	for _, size := range shape {
+		exact *= float64(size)
+	}
+	if g.most > 0 && exact > float64(g.most) {
+		panic(fmt.Sprintf("an operand of %g elements, where %d are the most", exact, g.most))
 	}
 	if !g.fast {
 		a.Raw = random(n)
