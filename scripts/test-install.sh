@@ -22,6 +22,14 @@ grep -q "C kernels: $work/a b/lib/libvibrant.so" "$work/out" || { echo "test-ins
 for file in man/man1/vibrant-chat.1 bash-completion/completions/vibrant zsh/site-functions/_vibrant fish/vendor_completions.d/vibrant.fish; do
     [ -s "$work/a b/share/$file" ] || { echo "test-install: share/$file is not installed" >&2; exit 1; }
 done
+for archive in "$dist"/*.tar.gz; do # what it is made of, in the archive and beside it
+    sbom=${archive%.tar.gz}.spdx.json
+    if ! grep -q '"SPDX-2.3"' "$sbom" || ! grep -q github.com/spf13/cobra "$sbom" ||
+        ! tar -xzOf "$archive" --wildcards '*/share/doc/vibrant/sbom.spdx.json' | cmp -s - "$sbom"; then
+        echo "test-install: $sbom is not what $archive is made of" >&2
+        exit 1
+    fi
+done
 mv "$work/a b/lib" "$work/a b/moved"
 # The output goes to a file: grep -q ends at the first match, and the command would die of the closed pipe.
 "$work/a b/bin/vibrant" devices -v >"$work/out" 2>&1 || { echo "test-install: devices fails without a library:" >&2; cat "$work/out" >&2; exit 1; }
