@@ -173,11 +173,16 @@ int vb_cpu_device_driver_error(const vb_device *device) {
  * mapping. */
 enum { ALIGNMENT = 256, HUGE_PAGE = 2 << 20, LEAST_MAPPING = 128 << 10 };
 
+static bool is_limited(int resource) {
+    struct rlimit limit;
+    return getrlimit(resource, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
+/* RLIMIT_DATA counts mappings that can be written. */
 bool vb_cpu_room_to_grow(void) {
     const size_t room = (size_t)256 << 20;
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return true;
-    void *const probe = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!is_limited(RLIMIT_AS) && !is_limited(RLIMIT_DATA)) return true;
+    void *const probe = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return probe != MAP_FAILED && munmap(probe, room) == 0;
 }
 

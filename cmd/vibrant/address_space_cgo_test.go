@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// limited runs a command line in so many KiB of address space.
-func limited(kib int, args ...string) (out string, err error) {
-	c := exec.Command("sh", "-c", fmt.Sprintf(`ulimit -v %d; exec "$0" "$1"`, kib), os.Args[0], asCommand)
+// limited runs a command line with so many KiB of address space (option -v), or of memory that can be written (-d).
+func limited(option string, kib int, args ...string) (out string, err error) {
+	c := exec.Command("sh", "-c", fmt.Sprintf(`ulimit %s %d; exec "$0" "$1"`, option, kib), os.Args[0], asCommand)
 	c.Env = append(os.Environ(), commandEnv(args...))
 	b, err := c.CombinedOutput()
 	return string(b), err
@@ -22,16 +22,20 @@ func limited(kib int, args ...string) (out string, err error) {
 func TestALimitedAddressSpaceIsOneLine(t *testing.T) {
 	m := reciter(t)
 	for _, c := range []struct {
-		kib  int
-		args []string
-		want string // a part of the line on stderr
+		option string
+		kib    int
+		args   []string
+		want   string // a part of the line on stderr
 	}{
-		{700_000, []string{"version"}, "vibrant: the address space is limited to 683 MB"},
-		{1793 << 10, []string{"ask", "-m", m, "--device", "cpu", "-t", "1024", "Hi"}, "gpu: open c:0 with 1024 threads: "},
-		{1793 << 10, []string{"ask", "-m", m, "--device", "cpu", "-c", "16000000", "Hi"}, "memory"},
+		{"-d", 100_000, []string{"version"}, "vibrant: the memory that can be written is limited to 97 MB"},
+		{"-d", 512 << 10, []string{"ask", "-m", m, "--device", "cpu", "-t", "1024", "Hi"}, "gpu: open c:0 with 1024 threads: "},
+		{"-d", 512 << 10, []string{"ask", "-m", m, "--device", "cpu", "-c", "16000000", "Hi"}, "memory"},
+		{"-v", 700_000, []string{"version"}, "vibrant: the address space is limited to 683 MB"},
+		{"-v", 1793 << 10, []string{"ask", "-m", m, "--device", "cpu", "-t", "1024", "Hi"}, "gpu: open c:0 with 1024 threads: "},
+		{"-v", 1793 << 10, []string{"ask", "-m", m, "--device", "cpu", "-c", "16000000", "Hi"}, "memory"},
 	} {
-		if out, err := limited(c.kib, c.args...); err == nil || err.Error() != "exit status 1" || strings.Count(out, "\n") != 1 || !strings.HasPrefix(out, "vibrant: ") || !strings.Contains(out, c.want) {
-			t.Errorf("%d KiB, %q: %v, %q", c.kib, c.args, err, out)
+		if out, err := limited(c.option, c.kib, c.args...); err == nil || err.Error() != "exit status 1" || strings.Count(out, "\n") != 1 || !strings.HasPrefix(out, "vibrant: ") || !strings.Contains(out, c.want) {
+			t.Errorf("%s %d KiB, %q: %v, %q", c.option, c.kib, c.args, err, out)
 		}
 	}
 }
@@ -39,8 +43,10 @@ func TestALimitedAddressSpaceIsOneLine(t *testing.T) {
 func TestManyThreadsFitIntoALimitedAddressSpace(t *testing.T) {
 	m := reciter(t)
 	for range 5 {
-		if out, err := limited(1793<<10, "ask", "-m", m, "--device", "cpu", "--temp", "0", "-t", "64", "Hi"); err != nil || out != " Hello, I recite.\n" {
-			t.Errorf("%v, %.300q", err, out)
+		for option, kib := range map[string]int{"-v": 1793 << 10, "-d": 512 << 10} {
+			if out, err := limited(option, kib, "ask", "-m", m, "--device", "cpu", "--temp", "0", "-t", "64", "Hi"); err != nil || out != " Hello, I recite.\n" {
+				t.Errorf("%s %d KiB: %v, %.300q", option, kib, err, out)
+			}
 		}
 	}
 }
