@@ -2,8 +2,9 @@
 //
 //   shapes   float32 [rows][cols], cols a multiple of 128, a GPU a rank. A rank has whole groups of 128 columns
 //   grid     128 blocks of 512 threads, the same on every rank. A rank sends its summands of the others' columns in
-//            words of 14 bits (rounded.cuh). It adds up its own columns, and sends their operand for the product behind
-//            the norm to all ranks (SumRows), or the sum itself where no norm follows
+//            words of 14 bits (rounded.cuh), the first of them while the product before still computes its own columns
+//            (runtime/early.cuh). It adds up its own columns, and sends their operand for the product behind the norm
+//            to all ranks (SumRows), or the sum itself where no norm follows
 //   shared   none
 //   moves    over the link, each way: 4 (ranks - 1) / ranks bytes an element; memory: 13 bytes an element on two ranks
 //   bound    the link, with two crossings
@@ -12,6 +13,7 @@
 // what follows from a word of that rank, whose earlier kernels have ended then.
 
 #include "collective/rounded.cuh"
+#include "runtime/early.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
 
 namespace vb {
@@ -23,13 +25,6 @@ struct ColumnsOut {
     half *x[VB_MAX_RANKS];
     uint8_t *exponents[VB_MAX_RANKS];
     float *squares[VB_MAX_RANKS];
-};
-
-// The groups of 128 columns that a rank sums.
-struct ColumnGroups {
-    int first, count;
-    __host__ __device__ ColumnGroups(int groups, int rank, int ranks)
-        : first(groups * rank / ranks), count(groups * (rank + 1) / ranks - first) {}
 };
 
 // Columns of a sum of rows. A unit is a group of 128 columns of a row, which 16 lanes have. A warp takes eight units at
@@ -168,21 +163,38 @@ struct Columns {
     }
 };
 
+// done: what products have counted, or null; `expected`: the count where other ranks' columns are there (early.cuh).
 template <bool NEXT>
 __global__ void __launch_bounds__(exchange_threads)
-    all_reduce_columns(const float *in, const float *add, int rows, int cols, int first_row, VB_IN_PLACE ColumnsOut to,
-                       VB_IN_PLACE SumRows next, VB_IN_PLACE Mail m) {
-    wait_for_previous_kernel();
+    all_reduce_columns(const float *in, const float *add, int rows, int cols, int first_row, const unsigned *done,
+                       unsigned expected, VB_IN_PLACE ColumnsOut to, VB_IN_PLACE SumRows next, VB_IN_PLACE Mail m) {
+    if (done) {
+        const volatile unsigned *const count = done;
+        Wait wait;
+        while (threadIdx.x % 32 == 0 && (int)(*count - expected) < 0) wait.round();
+        __syncwarp();
+        __threadfence();
+    } else wait_for_previous_kernel();
     unsigned *counter = reinterpret_cast<unsigned *>(m.box[m.rank] + mail_rounded_at(m.ranks)) + blockIdx.x;
     unsigned *exchanges = reinterpret_cast<unsigned *>(m.box[m.rank] + mail_columns_at(m.ranks)) + blockIdx.x;
     const unsigned letter = *counter % 2u, exchange = *exchanges + 1u;
     const Columns columns(in, add, rows, cols, first_row);
     const int warps = gridDim.x * blockDim.x / 32, most = ceil_div(cols / 128, m.ranks) * rows;
     bool uneven = false;
+    unsigned *const tickets = columns_tickets(m.box[m.rank], m.ranks);
     int chunk = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
-    columns.send(m, letter, chunk);
+    if (done) { // blocks that are there early send more
+        for (;;) {
+            const int next_chunk =
+                __shfl_sync(~0u, columns.lane == 0 ? (int)atomicAdd(tickets + exchange % 2, 1u) : 0, 0);
+            if (next_chunk * Columns::chunk_units >= most) break;
+            columns.send(m, letter, next_chunk);
+        }
+        wait_for_previous_kernel();
+    } else columns.send(m, letter, chunk);
+    if (blockIdx.x == 0 && threadIdx.x == 0) tickets[(exchange + 1) % 2] = 0; // the exchange before has ended
     for (; chunk * Columns::chunk_units < most; chunk += warps) {
-        columns.send(m, letter, chunk + warps);
+        if (!done) columns.send(m, letter, chunk + warps);
         uneven |= columns.receive<NEXT>(m, letter, chunk, to, next);
     }
     release_next_kernel();
@@ -219,12 +231,14 @@ vb_status exchange_sum_of_columns(float *const *out, const float *in, const vb_s
     chosen(stream, collective_kernel_info(COLLECTIVE_REDUCE_COLUMNS), "all_reduce", VB_F32, "n cols ranks", n, cols,
            mail.ranks);
     const int64_t most = mail_rounded_words(mail.ranks) / (16 * ceil_div<int64_t>(cols / 128, mail.ranks));
+    EarlyResults *const early = early_results(stream);
+    const bool begun = early && n <= most && early->newest(in, n, cols);
     for (int64_t row = 0; row < n; row += most) {
         for (int r = 0; r < mail.ranks; r++) to.out[r] = out[r] + row * cols;
         VB_TRY(launch_overlapped(stream, rounded_blocks, exchange_threads, 0,
                                  leaves ? all_reduce_columns<true> : all_reduce_columns<false>, in + row * cols,
-                                 rows.add[rank] + row * cols, (int)smaller(most, n - row), (int)cols, (int)row, to,
-                                 next, mail));
+                                 rows.add[rank] + row * cols, (int)smaller(most, n - row), (int)cols, (int)row,
+                                 begun ? early->done : nullptr, begun ? early->expected : 0u, to, next, mail));
     }
     return VB_OK;
 }

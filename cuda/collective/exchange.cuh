@@ -55,8 +55,13 @@ __host__ __device__ inline int64_t mail_columns_at(int ranks) {
 VB_DEVICE volatile unsigned *columns_flag(char *box, int ranks, int block, int from) {
     return (volatile unsigned *)(box + mail_columns_at(ranks)) + rounded_blocks + block * VB_MAX_RANKS + from;
 }
+// Behind them tickets of two exchanges in turn, for chunks to send, and what products have stored early (early.cuh).
+__host__ __device__ inline unsigned *columns_tickets(char *box, int ranks) {
+    return (unsigned *)(box + mail_columns_at(ranks)) + rounded_blocks * (1 + VB_MAX_RANKS);
+}
+inline unsigned *columns_done(char *box, int ranks) { return columns_tickets(box, ranks) + 32; }
 inline int64_t mail_bytes(int ranks) {
-    return mail_columns_at(ranks) + rounded_blocks * (1 + VB_MAX_RANKS) * (int64_t)sizeof(unsigned);
+    return mail_columns_at(ranks) + (rounded_blocks * (1 + VB_MAX_RANKS) + 64) * (int64_t)sizeof(unsigned);
 }
 
 // Ends the kernel, and the device with it, after this long without an answer: a rank has failed.

@@ -107,8 +107,12 @@ void vb_cuda_communicator_destroy(vb_communicator *communicator) {
     Communicator *c = static_cast<Communicator *>(communicator);
     for (int r = 0; r < c->ranks; r++) // a mailbox is written by the others' work
         if (make_current(c->streams[r]->device) == VB_OK) cudaStreamSynchronize(stream_of(c->streams[r])->handle);
-    for (int r = 0; r < c->ranks; r++)
-        if (c->mail[r].box[r] && make_current(c->streams[r]->device) == VB_OK) cudaFree(c->mail[r].box[r]);
+    for (int r = 0; r < c->ranks; r++) {
+        char *const box = c->mail[r].box[r];
+        EarlyResults &early = stream_of(c->streams[r])->early;
+        if (box && early.done == columns_done(box, c->ranks)) early = {};
+        if (box && make_current(c->streams[r]->device) == VB_OK) cudaFree(box);
+    }
     cudaGetLastError();
     delete c;
 }
@@ -124,6 +128,9 @@ vb_status vb_cuda_communicator_create(vb_communicator **out, vb_stream *const *s
         vb_cuda_communicator_destroy(c);
         return status;
     }
+    if (apart(c))
+        for (int r = 0; r < ranks; r++)
+            stream_of(streams[r])->early = {columns_done(c->mail[r].box[r], ranks), r, ranks, 0, nullptr, 0, 0, 0, 0};
     *out = c;
     return VB_OK;
 }

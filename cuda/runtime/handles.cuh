@@ -3,6 +3,7 @@
 #ifndef VB_CUDA_HANDLES_CUH
 #define VB_CUDA_HANDLES_CUH
 
+#include "runtime/early.cuh"
 #include "runtime/common.cuh"
 
 #include <atomic>
@@ -28,6 +29,7 @@ struct Stream : vb_stream {
     int64_t scratch_bytes;
     vb_allocator memory;          // where counters, left and scratch come from
     std::vector<void *> outgrown; // memory that a stream without an allocator does not use any more
+    EarlyResults early;
 };
 
 struct Event : vb_event {

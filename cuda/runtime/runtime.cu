@@ -33,6 +33,14 @@ int64_t l2_bytes(vb_stream *stream) { return device_of(stream->device)->properti
 int compiled_for(vb_stream *stream) { return device_of(stream->device)->ptx; }
 unsigned *counters(vb_stream *stream) { return stream_of(stream)->counters; }
 
+EarlyResults *early_results(vb_stream *stream) {
+    Stream *const s = stream_of(stream);
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    const bool free = s->early.done && cudaStreamIsCapturing(s->handle, &capture) == cudaSuccess &&
+                      capture == cudaStreamCaptureStatusNone;
+    return free ? &s->early : nullptr;
+}
+
 void note_driver_error(vb_device *device, int error) {
     if (device) device_of(device)->driver_error = error;
 }
@@ -125,6 +133,7 @@ static vb_status prepare_kernel(const void *kernel, int64_t bytes, bool overlapp
 
 vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 block, int64_t shared_bytes, int cluster,
                         int flags, void **parameters) {
+    stream_of(stream)->early.enqueued++;
     VB_TRY(make_current(stream->device));
     // 48 KiB of static and dynamic shared memory need no asking. Kernels with dynamic shared memory have 16 KiB of
     // static at most.
@@ -412,6 +421,7 @@ vb_status vb_cuda_stream_synchronize(vb_stream *stream) {
 }
 
 vb_status vb_cuda_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind kind, vb_stream *stream) {
+    stream_of(stream)->early.enqueued++;
     VB_TRY(make_current(stream->device));
     const cudaMemcpyKind direction = kind == VB_HOST_TO_DEVICE   ? cudaMemcpyHostToDevice
                                      : kind == VB_DEVICE_TO_HOST ? cudaMemcpyDeviceToHost
@@ -424,6 +434,7 @@ vb_status vb_cuda_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind 
 }
 
 vb_status vb_cuda_memset(void *out, int value, int64_t bytes, vb_stream *stream) {
+    stream_of(stream)->early.enqueued++;
     VB_TRY(make_current(stream->device));
     return VB_CUDA(cudaMemsetAsync(out, value, (size_t)bytes, stream_of(stream)->handle), stream->device);
 }
@@ -537,6 +548,7 @@ vb_status vb_cuda_graph_update(vb_graph *graph, const vb_graph *newer) {
 
 vb_status vb_cuda_graph_launch(vb_graph *graph, vb_stream *stream) {
     Graph *g = static_cast<Graph *>(graph);
+    stream_of(stream)->early.enqueued++;
     VB_TRY(make_current(g->device));
     VB_TRY(instantiate(g));
     return VB_CUDA(cudaGraphLaunch(g->executable, stream_of(stream)->handle), g->device);

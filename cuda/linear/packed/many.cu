@@ -14,7 +14,9 @@
 //   measured docs/experiments/2026-11-22-packed-many.md
 
 #include "arch/cluster.cuh"
+#include "collective/choose.h"
 #include "linear/linear.cuh"
+#include "runtime/early.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
 #include "linear/packed/half_rows.cuh"
 #include "linear/packed/many.cuh"
@@ -182,6 +184,28 @@ int set_units(Product *product, const ManyX &x, const linear_units &units, vb_st
 enum Before { makes_x, makes_h, makes_nothing };
 
 #ifdef VB_WITH_SM90
+// Has a product whose sum over ranks may follow begin with the columns of other ranks, and count them.
+EarlyProduct begin_early(const Product &product, const linear_units &units, vb_stream *stream) {
+    EarlyProduct begun = {product};
+    const Matrix &m = product.matrices[0];
+    const int64_t n = product.n;
+    const bool rounds = units.row_blocks * units.token_blocks > units.multiprocessors / units.pair;
+    if (!rounds || units.ksplit > 1 || units.cluster > 0 || product.beside || product.add || product.to.x ||
+        product.heads.positions || product.matrices[1].w ||
+        choose_sum_of_columns(n * m.rows, m.rows, true) == COLLECTIVE_NONE)
+        return begun;
+    EarlyResults *const early = early_results(stream);
+    if (!early) return begun;
+    const ColumnGroups own((int)(m.rows / unit_rows), early->rank, early->ranks);
+    const int first = ceil_div(own.first, units.pair), end = (own.first + own.count) / units.pair;
+    if (first >= end) return begun;
+    begun.first_rows = end % units.row_blocks * units.pair, begun.all_rows = units.row_blocks * units.pair;
+    begun.done = early->done, begun.early = (units.row_blocks - (end - first)) * units.token_blocks;
+    early->expected += (unsigned)(begun.early * units.pair * unit_groups);
+    early->y = m.y, early->n = n, early->cols = m.rows, early->product = early->enqueued + 1;
+    return begun;
+}
+
 template <class Block, bool SWIGLU>
 vb_status wgmma_product(const ManyX &x, Product product, const linear_units &units, vb_stream *stream) {
     CUtensorMap map;
@@ -189,7 +213,8 @@ vb_status wgmma_product(const ManyX &x, Product product, const linear_units &uni
     product.same_tokens = units.ksplit == 1 && blocks / cluster % units.token_blocks == 0;
     VB_TRY(sm90::tensor_map(&map, x.x, VB_F16, x.cols, x.n, x.cols, units.tokens / units.pair, stream));
     const auto run = [&](int shared, auto kernel) {
-        return launch_cluster(stream, cluster, (unsigned)blocks, wgmma_threads, shared, kernel, map, product);
+        const EarlyProduct begun = SWIGLU ? EarlyProduct{product} : begin_early(product, units, stream);
+        return launch_cluster(stream, cluster, (unsigned)blocks, wgmma_threads, shared, kernel, map, begun);
     };
     return units.tokens == 64    ? run(WgmmaShape<64>::shared, wgmma_kernel<Block, 64, SWIGLU>)
            : units.tokens == 128 ? run(WgmmaShape<128>::shared, wgmma_kernel<Block, 128, SWIGLU>)

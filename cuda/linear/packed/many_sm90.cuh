@@ -95,9 +95,16 @@ VB_DEVICE void load_gate_and_up(LaneTile<Block> &to, const uint8_t *gate, int64_
 
 #endif
 
+// A product whose sum over ranks may follow (runtime/early.cuh).
+struct EarlyProduct : Product {
+    int first_rows = 0, all_rows = 0; // the block of 128 rows of W that comes first, and how many there are; or 0
+    unsigned *done = nullptr;         // counts groups of warps that have stored one of the first `early` units, or null
+    int early = 0;
+};
+
 template <class Block, int TOKENS, bool SWIGLU>
 __global__ void __launch_bounds__(wgmma_threads, 1)
-    wgmma_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ Product product) {
+    wgmma_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ EarlyProduct product) {
 #ifdef VB_SM90A
     using P = Packed<Block>;
     using S = WgmmaShape<TOKENS>;
@@ -110,6 +117,12 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     const int rank = cluster > 1 ? sm90::cluster_rank() : 0, first_unit = blockIdx.x / cluster,
               step = gridDim.x / cluster;
     constexpr int stages_a_tile = P::depth / S::columns;
+    const auto unit_of = [&](int u) {
+        Unit unit = Unit::of(product, u, rank);
+        unit.rows += product.first_rows;
+        if (product.first_rows && unit.rows >= product.all_rows) unit.rows -= product.all_rows;
+        return unit;
+    };
 
     LaneTile<Block> next;
     const uint8_t *tile = nullptr;
@@ -129,7 +142,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         else tile = first_tile<Block, false>(product, unit, warp);
         load();
     };
-    if (warp < unit_warps) begin(Unit::of(product, first_unit, rank));
+    if (warp < unit_warps) begin(unit_of(first_unit));
     if (lane == 0) {
         for (int s = warp; s < S::stages; s += wgmma_threads / 32)
             sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, pair * unit_warps),
@@ -159,7 +172,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         sm90::registers_shrink<S::helper_registers>();
         if (warp == unit_warps && lane == 0) // fetches x
             for (int u = first_unit; u < product.units; u += step) {
-                const Unit unit = Unit::of(product, u, rank);
+                const Unit unit = unit_of(u);
                 const int token = unit.tokens * TOKENS;
                 for (int k = unit.k0 * stages_a_tile; k < unit.k1 * stages_a_tile; k++, advance()) {
                     sm90::barrier_wait(empty + stage, phase ^ 1);
@@ -179,7 +192,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
             const int thread = threadIdx.x - unit_threads - 32;
             const bool uneven = product.uneven();
             for (int u = first_unit; u < product.units && (comes(u) || uneven); u += step) {
-                const Unit unit = Unit::of(product, u, rank);
+                const Unit unit = unit_of(u);
                 const int64_t token0 = (int64_t)unit.tokens * TOKENS;
                 if (comes(u)) {
                     sm90::barrier_wait(inverse_read, inverse_phase(u) ^ 1);
@@ -220,7 +233,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     };
     uint8_t *const staging = shared + S::staging + group * staging_bytes;
     for (int u = first_unit; u < product.units; u += step) {
-        const Unit unit = Unit::of(product, u, rank);
+        const Unit unit = unit_of(u);
         float c[TOKENS / 2] = {};
         uint32_t a[2][batch_of<S, Block>][4];
         for (int k = unit.k0; k < unit.k1; k++) {
@@ -241,7 +254,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         }
         sm90::wgmma_wait<0>();
         release(before());
-        if (u + step < product.units) begin(Unit::of(product, u + step, rank));
+        if (u + step < product.units) begin(unit_of(u + step));
         if (product.h && unit.share == 0) {
             const int64_t token0 = (int64_t)unit.tokens * TOKENS;
             int there = tile_row_of(unit);
@@ -276,6 +289,11 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         __syncwarp();
         if (lane == 0 && !product.same_tokens) sm90::barrier_arrive(inverse_read);
         group_sync(); // all have read the memory that the next unit replaces
+        if constexpr (!SWIGLU)
+            if (product.done && u < product.early && threadIdx.x % group_threads == 0) {
+                __threadfence();
+                atomicAdd(product.done, 1u);
+            }
     }
     if (cluster > 1) sm90::cluster_sync(); // others may still send to this block, or read its sums
     if (product.beside) wait_for_previous_kernel();
