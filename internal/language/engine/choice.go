@@ -50,7 +50,19 @@ func (l *likeliest) open(s *gpu.Stream, rows int) (err error) {
 
 // choose enqueues the choice for [rows][Vocab].
 func (l *likeliest) choose(logits *tensor.Tensor, rows int) {
-	tensor.TopKInto(l.logits.Slice(rows, 2*rows).Reshape(rows, 1), l.ids.Slice(0, rows).Reshape(rows, 1), logits)
+	ids, values := l.of(rows)
+	tensor.TopKInto(values, ids.Reshape(rows, 1), logits)
+}
+
+// find enqueues the choice for rows of what Forward returned, by ranks that each look among their own logits.
+func (l *likeliest) find(m *model.Model, w *model.Workspace, hidden *tensor.Tensor, rows int) {
+	ids, values := l.of(rows)
+	m.Likeliest(w, hidden, ids, values)
+}
+
+// of returns where the ids of so many rows go, and their logits.
+func (l *likeliest) of(rows int) (ids, logits *tensor.Tensor) {
+	return l.ids.Slice(0, rows), l.logits.Slice(rows, 2*rows).Reshape(rows, 1)
 }
 
 // rowSet is a set of rows of a step, of which there are at most MaxSequences.

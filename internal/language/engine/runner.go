@@ -326,7 +326,11 @@ func (r *runner) step(key stepKey, batch func() model.Batch) error {
 		}
 		choose := func() error {
 			return tensor.Try(func() {
-				r.choose(r.model.Logits(r.work, hidden, 0, key.rows), key)
+				if key.candidates == 1 && key.banned == 0 && r.model.FindsLikeliest(key.rows) {
+					r.likeliest.find(r.model, r.work, hidden, key.rows)
+				} else {
+					r.choose(r.model.Logits(r.work, hidden, 0, key.rows), key)
+				}
 				tensor.IncrementI32(b.Positions)
 			})
 		}

@@ -247,6 +247,77 @@ func TestSplitBatchesEqualSingle(t *testing.T) {
 	})
 }
 
+// TestRanksFindTheLikeliestTokens holds what four devices with unequal parts of a vocabulary find to the greatest of all logits.
+func TestRanksFindTheLikeliestTokens(t *testing.T) {
+	shape := testmodel.Tiny
+	shape.Vocab = 61
+	data := testmodel.Random(shape)
+	const rows = 48
+	eachDevices(t, 4, func(t *testing.T, devices []*gpu.Device) {
+		m := splitInMemory(t, devices, data)
+		defer m.Close()
+		s := newSession(t, m, Options{Context: 64, Chunk: rows})
+		defer s.Close()
+		work, err := m.NewWorkspace(s.streams, rows, rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer work.Free()
+		ints := func(v []int32) *tensor.Tensor {
+			x, err := tensor.New(s.stream, tensor.I32, len(v))
+			if err == nil {
+				err = x.WriteInt32s(v)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(x.Free)
+			return x
+		}
+		positions := make([]int32, rows)
+		for i := range positions {
+			positions[i] = int32(i)
+		}
+		batch := model.Batch{Count: 1, Seq: rows, IDs: ints(randomIDs(5, rows, m.Vocab)), Positions: ints(positions), KVLen: rows}
+		hidden, err := m.Forward(work, s.cache, batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logits := m.Logits(work, hidden, 0, rows)
+		all := make([]float32, rows*m.Vocab)
+		if err := logits.ReadFloat32s(all); err != nil {
+			t.Fatal(err)
+		}
+		want, ids := make([]int32, rows), ints(positions)
+		if err := tensor.Argmax(logits).ReadInt32s(want); err != nil {
+			t.Fatal(err)
+		}
+		greatest, err := tensor.New(s.stream, tensor.F32, rows, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer greatest.Free()
+		m.Likeliest(work, hidden, ids, greatest)
+		got, values := make([]int32, rows), make([]float32, rows)
+		if err := errors.Join(ids.ReadInt32s(got), greatest.ReadFloat32s(values)); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		of := map[int32]bool{} // the parts that the tokens are of: 16, 15, 15 and 15 tokens or so
+		for row, id := range want {
+			of[id/16] = true
+			if v := all[row*m.Vocab+int(id)]; values[row] != v {
+				t.Errorf("row %d has the logit %v, want %v", row, values[row], v)
+			}
+		}
+		if len(of) < 3 {
+			t.Errorf("all tokens are of %d ranks", len(of))
+		}
+	})
+}
+
 // TestSplitSessionsSideBySide has sessions of one split model enqueue on the same devices at once.
 func TestSplitSessionsSideBySide(t *testing.T) {
 	eachDevices(t, 2, func(t *testing.T, devices []*gpu.Device) {

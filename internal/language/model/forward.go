@@ -130,6 +130,8 @@ type pass struct {
 	written tensor.Written              // by the newest operation that writes keys and values
 	part    *fused.Part[*tensor.Tensor] // of the sum over ranks that follows, where the sum multiplies too; else nil
 
+	likeliest *tensor.Tensor // I32 [rows], of Likeliest: where the token of each row goes
+
 	adapters []ActiveStack // with a row of codes for each row, or one for all
 }
 
