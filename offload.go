@@ -164,6 +164,9 @@ func (c *config) divide(f *gguf.File, shape *model.Config, p *placement) error {
 		if onGPU == shape.Layers && experts == 0 {
 			if p.devices, p.Placement = cards, (model.Placement{}); len(cards) > 1 {
 				p.Layers, err = sharesOf(onGPU, cards)
+				if err == nil && !shape.Recurrent() && !slices.ContainsFunc(cards, onHost) && slices.Min(p.Layers) >= runsOfLayers {
+					p.Turns = runsOfLayers
+				}
 			}
 			return err
 		}
@@ -240,6 +243,10 @@ func (c *config) most(f *gguf.File, layers, cards int, p *placement, put func(in
 	}
 	return put(low)
 }
+
+// runsOfLayers is in how many runs a GPU has its layers, in turn with others: the first tokens of a prompt then reach all GPUs in half the
+// time. Each run more is a crossing more for a token.
+const runsOfLayers = 2
 
 // sharesOf divides layers by what each device has of all their memory, one at least.
 func sharesOf(layers int, devices []*gpu.Device) ([]int, error) {

@@ -183,7 +183,7 @@ func (s *Session) cacheHeader(tokens int) (cacheHeader, error) {
 		device := d.Info()
 		build += fmt.Sprintf(", %s kernels, %s, %s", device.Backend, device.Name, device.Features)
 		if m.where.Layers != nil {
-			build += fmt.Sprintf(", %d layers", m.where.Layers[i])
+			build += fmt.Sprintf(", %d layers in %d runs", m.where.Layers[i], max(1, m.where.Turns))
 		}
 	}
 	if m.where.Experts > 0 {

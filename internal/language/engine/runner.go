@@ -17,18 +17,27 @@ var ErrContextFull = errors.New("the prompt does not fit into the context")
 // and 8,192 tokens a tenth faster so than by 256.
 const StageChunk = 512
 
-// shortChunk is at most how many tokens a pass computes of the last 2,048 of a prompt, where devices have whole layers each: two tiles of
-// the products of a prompt on Hopper. Two H100s compute 2,048 tokens 6 % faster so than by 512 and 256.
+// shortChunk is at most how many tokens a pass computes of the last 2,048 of a prompt, where devices have one run of layers each: two tiles
+// of the products of a prompt on Hopper. Two H100s compute 2,048 tokens 6 % faster so than by 512 and 256.
 const shortChunk = 352
 
-// stride returns how many of the n tokens left of a prompt the next pass computes. Devices that have whole layers each take the end of a
-// prompt in short chunks of one size, so that all of them are busy.
-func (r *runner) stride(n int) int {
-	if r.chunk != StageChunk || !r.model.Staged() || n > 4*r.chunk {
-		return min(n, r.chunk)
+// fewestTogether is from how many tokens on a prompt is cut into chunks that devices with several runs of layers compute together.
+const fewestTogether = 256
+
+// stride returns how many of the n tokens left of a prompt the next pass computes, and how many such chunks are computed together.
+// Devices that have whole layers each take the end of a prompt in chunks of one size, so that all of them are busy.
+func (r *runner) stride(n int) (tokens, together int) {
+	together = r.model.Together()
+	switch {
+	case together > 1 && n >= fewestTogether:
+		groups := (n + together*r.chunk - 1) / (together * r.chunk)
+		chunks := groups * together
+		return (n + chunks - 1) / chunks, together
+	case together > 1 || r.chunk != StageChunk || !r.model.Staged() || n > 4*r.chunk:
+		return min(n, r.chunk), 1
 	}
 	chunks := (n + shortChunk - 1) / shortChunk
-	return (n + chunks - 1) / chunks
+	return (n + chunks - 1) / chunks, 1
 }
 
 // defaultChunk is how many tokens of a prompt one pass computes: enough for matrix products to run at full speed, few enough
@@ -57,7 +66,7 @@ type runner struct {
 	chunk   int  // tokens of a prompt a pass
 	rows    int  // of them the workspace has room for: chunk, or fewer until a prompt needs more
 
-	ids, positions *tensor.Tensor // [chunk] of a prompt
+	ids, positions *tensor.Tensor // of a prompt: of the chunks that are computed together
 	sequence       *tensor.Tensor // [1]: where in the cache it goes
 	place          []int32        // the same on the host
 	row            []float32      // logits on the host
@@ -110,7 +119,7 @@ func (r *runner) open(m *model.Model, sequences, rows, logitRows int, o Options)
 		return err
 	}
 	r.stepIDs = r.likeliest.ids.Slice(0, rows)
-	return r.ints(map[**tensor.Tensor]int{&r.ids: r.chunk, &r.positions: r.chunk, &r.sequence: 1, &r.stepPositions: rows})
+	return r.ints(map[**tensor.Tensor]int{&r.ids: r.chunk * m.Together(), &r.positions: r.chunk * m.Together(), &r.sequence: 1, &r.stepPositions: rows})
 }
 
 // cacheOptions says what a cache is for. Sequences of a batch never go back, so that they need no checkpoints.
@@ -177,7 +186,11 @@ func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int,
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		hi := lo + r.stride(len(ids)-lo)
+		tokens, together := r.stride(len(ids) - lo)
+		if each != nil || r.model.Recurrent() {
+			together = 1 // each chunk's rows are read, or its state kept, before the next one comes
+		}
+		hi := min(lo+together*tokens, len(ids))
 		if r.model.Recurrent() && r.cache.Checkpoints > 0 && lo < len(ids)-tail {
 			hi = min(hi, len(ids)-tail)
 		}
@@ -186,11 +199,12 @@ func (r *runner) prompt(ctx context.Context, ids []int32, from, sequence int,
 		}
 		r.past.begin(lo, hi)
 		var hidden *tensor.Tensor
-		if hidden, err = r.pass(ctx, ids[lo:hi], lo); err == nil && each != nil {
+		last := lo + (hi-lo-1)/tokens*tokens // where the last of the chunks begins
+		if hidden, err = r.pass(ctx, ids[lo:hi], lo, tokens); err == nil && each != nil {
 			err = each(hidden, lo, hi-lo)
 		}
 		if err == nil && hi == len(ids) {
-			err = tensor.Try(func() { logits = r.model.Logits(r.work, hidden, hi-lo-1, hi-lo) })
+			err = tensor.Try(func() { logits = r.model.Logits(r.work, hidden, hi-last-1, hi-last) })
 		}
 		if err == nil && (hi == len(ids) || !r.model.Staged()) {
 			// Cancelling is prompt because no more than one chunk is ever enqueued, or one for each stage.
@@ -229,32 +243,43 @@ func (r *runner) replaceWorkspace(rows int, adapted bool) error {
 	return nil
 }
 
-// pass computes ids at positions first, first+1, ... of the sequence.
-func (r *runner) pass(ctx context.Context, ids []int32, first int) (hidden *tensor.Tensor, err error) {
-	n := len(ids)
-	positions := make([]int32, n)
-	for i := range positions {
-		positions[i] = int32(first + i)
-	}
+// pass computes ids at positions first, first+1, ... of the sequence: in chunks of so many tokens together where there are more.
+// hidden is of the last chunk.
+func (r *runner) pass(ctx context.Context, ids []int32, first, tokens int) (hidden *tensor.Tensor, err error) {
 	active, err := r.adapters.ofPrompt(ids)
 	if err != nil {
 		return nil, err
 	}
-	b := model.Batch{
-		Count: 1, Seq: n, IDs: r.ids.Slice(0, n), Positions: r.positions.Slice(0, n), Sequences: r.sequence, KVLen: first + n,
-		Adapters: active,
+	var chunks []model.Batch
+	for lo := 0; lo < len(ids); lo += tokens {
+		at, hi := len(chunks)*r.chunk, min(lo+tokens, len(ids))
+		positions := make([]int32, hi-lo)
+		for i := range positions {
+			positions[i] = int32(first + lo + i)
+		}
+		b := model.Batch{
+			Count: 1, Seq: hi - lo, IDs: r.ids.Slice(at, at+hi-lo), Positions: r.positions.Slice(at, at+hi-lo), Sequences: r.sequence,
+			KVLen: first + hi, Adapters: active,
+		}
+		b.Known.IDs, b.Known.Positions, b.Known.Sequences = ids[lo:hi], positions, r.place
+		if err := b.IDs.WriteInt32s(b.Known.IDs); err != nil {
+			return nil, err
+		}
+		if err := b.Positions.WriteInt32s(positions); err != nil {
+			return nil, err
+		}
+		if r.stream.Device().Info().HostMemory {
+			b.Check = ctx.Err
+		}
+		chunks = append(chunks, b)
 	}
-	b.Known.IDs, b.Known.Positions, b.Known.Sequences = ids, positions, r.place
-	if err := b.IDs.WriteInt32s(ids); err != nil {
-		return nil, err
+	if len(chunks) == 1 {
+		return r.forward(chunks[0])
 	}
-	if err := b.Positions.WriteInt32s(positions); err != nil {
-		return nil, err
+	if e := tensor.Try(func() { hidden, err = r.model.ForwardTogether(r.work, r.cache, chunks) }); e != nil {
+		return nil, e
 	}
-	if r.stream.Device().Info().HostMemory {
-		b.Check = ctx.Err
-	}
-	return r.forward(b)
+	return hidden, err
 }
 
 // read copies logits to the host, into memory that is used again.

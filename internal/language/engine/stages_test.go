@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
@@ -156,5 +158,71 @@ func TestStagesNeedNoPeerAccess(t *testing.T) {
 		if _, err := model.LoadSplit(context.Background(), f, devices, model.Options{Placement: model.Placement{Layers: layers}}); err == nil {
 			t.Errorf("%v layers of 2", layers)
 		}
+	}
+}
+
+// TestDevicesWithSeveralRunsOfLayers holds prompts whose chunks devices compute together, in every number of chunks and with devices that
+// have unequal shares, to what one device computes. What does not wait comes too early on fake devices.
+func TestDevicesWithSeveralRunsOfLayers(t *testing.T) {
+	shape := testmodel.Tiny
+	shape.Layers, shape.Context = 9, 700
+	data := testmodel.Random(shape)
+	f, err := gguf.FromBytes(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := model.Load(context.Background(), f, gpu.CPU(), model.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	options := Options{Context: 700, KVType: tensor.F32, Chunk: 64}
+	last := func(s *Session, ids []int32) ([]float32, []int32) {
+		s.Reset()
+		if err := s.Prefill(context.Background(), ids); err != nil {
+			t.Fatal(err)
+		}
+		row, err := s.read(s.logits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.Clone(row), greedy(t, s, ids, 6)
+	}
+	alone := newSession(t, one, options)
+	for _, p := range []model.Placement{
+		{Layers: []int{4, 5}, Turns: 2}, {Layers: []int{6, 3}, Turns: 3}, {Layers: []int{3, 2, 4}, Turns: 2},
+	} {
+		eachDevices(t, len(p.Layers), func(t *testing.T, devices []*gpu.Device) {
+			if devices[0].Info().Backend == "fake" {
+				slow := fake.New(fake.Config{Devices: len(devices), Delay: 20 * time.Microsecond})
+				for i := range devices {
+					d, err := gpu.OpenBackend(slow, i)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer d.Close()
+					devices[i] = d
+				}
+			}
+			f, err := gguf.FromBytes(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := model.LoadSplit(context.Background(), f, devices, model.Options{Placement: p})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			s := newSession(t, m, options)
+			defer s.Close()
+			for _, n := range []int{255, 256, 531} {
+				ids := randomIDs(uint64(n), n, m.Vocab)
+				got, answer := last(s, ids)
+				want, expected := last(alone, ids)
+				if w := worst([][]float32{got}, [][]float32{want}); !(w <= f32Tolerance) || !slices.Equal(answer, expected) {
+					t.Errorf("%+v, %d tokens: logits differ by %g; %v, want %v", p, n, w, answer, expected)
+				}
+			}
+		})
 	}
 }

@@ -49,6 +49,7 @@ type Config struct {
 
 	guest      *graph // of a stage, for prompts whose weights are lent to the last device; nil for none
 	streamFrom int    // tokens of such a prompt, or more
+	together   int    // chunks of a prompt that are computed at a time; 0 for one
 }
 
 // window returns how many keys a query of a layer sees, 0 for all.

@@ -65,7 +65,7 @@ func closeStreams(c *gpu.Communicator) error {
 type follower struct {
 	model                     *Model
 	work                      *Workspace
-	ids, positions, sequences *tensor.Tensor // [rows] of a pass
+	ids, positions, sequences *tensor.Tensor // [rows] of a pass, of chunks that are computed together one after another
 	hidden                    *tensor.Tensor // of the newest pass
 }
 
@@ -89,7 +89,7 @@ func (m *Model) newFollower(s *gpu.Stream, rows, logitRows int) (_ *follower, er
 		return nil, err
 	}
 	for _, place := range []**tensor.Tensor{&f.ids, &f.positions, &f.sequences} {
-		if *place, err = tensor.New(s, tensor.I32, rows); err != nil {
+		if *place, err = tensor.New(s, tensor.I32, rows*m.Together()); err != nil {
 			return nil, err
 		}
 	}
@@ -103,10 +103,12 @@ func (f *follower) free() {
 	}
 }
 
-// pass returns a run of a graph of the rank, in its workspace, for the batch that it is sent.
-func (f *follower) pass(work *slots, c *Cache, b Batch) *pass {
-	n := b.Count * b.Seq
-	own := Batch{Count: b.Count, Seq: b.Seq, IDs: f.ids.Slice(0, n), Positions: f.positions.Slice(0, n), KVLen: b.KVLen}
+// pass returns a run of a graph of the rank, in its workspace, for the batch that it is sent: so many chunks after the first of those
+// that are computed together.
+func (f *follower) pass(work *slots, c *Cache, b Batch, chunk int) *pass {
+	lo := chunk * (f.ids.Len() / f.model.Together())
+	hi := lo + b.Count*b.Seq
+	own := Batch{Count: b.Count, Seq: b.Seq, IDs: f.ids.Slice(lo, hi), Positions: f.positions.Slice(lo, hi), KVLen: b.KVLen}
 	if b.Sequences != nil {
 		own.Sequences = f.sequences.Slice(0, b.Count)
 	}

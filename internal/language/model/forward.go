@@ -41,11 +41,8 @@ func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error)
 		w.newest = w.slotsFor(b.Adapters)
 	}
 	g := w.newest.graph
-	p := &pass{model: m, graph: g, cache: c, batch: b, views: w.newest.viewsOf(b.Count, b.Seq), adapters: b.Adapters}
-	passes := []*pass{p}
-	for i, f := range w.followers {
-		passes = append(passes, f.pass(f.work.plain, c.followers[i], b))
-	}
+	passes := m.passes(w, c, b, 0)
+	p := passes[0]
 	if m.world != nil {
 		// A pass that ended in the middle would leave the others waiting.
 		o := order{Do: orderForward, Count: b.Count, Seq: b.Seq, KVLen: b.KVLen, Sequences: b.Sequences != nil}
@@ -60,7 +57,7 @@ func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error)
 		return p.rows(g.hidden), nil
 	}
 	if m.staged {
-		if err := w.forwardStages(passes, b.Replay, nil, b.Check); err != nil {
+		if err := w.forwardStages([][]*pass{passes}, b.Replay, nil, b.Check); err != nil {
 			return nil, err
 		}
 		return p.rows(g.hidden), nil
@@ -69,6 +66,33 @@ func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error)
 		return nil, err
 	}
 	return p.rows(g.hidden), nil
+}
+
+// ForwardTogether is Forward of chunks of one prompt that follow each other, as many as Together says at most, on devices that have
+// several runs of layers each. It returns the residual stream of the last one.
+func (m *Model) ForwardTogether(w *Workspace, c *Cache, chunks []Batch) (*tensor.Tensor, error) {
+	w.newest, w.adapters = w.plain, nil
+	var all [][]*pass
+	for i, b := range chunks {
+		all = append(all, m.passes(w, c, b, i))
+	}
+	if err := w.forwardStages(all, nil, nil, chunks[0].Check); err != nil {
+		return nil, err
+	}
+	return all[len(all)-1][0].rows(w.plain.graph.hidden), nil
+}
+
+// Together returns how many chunks of a prompt are computed at a time.
+func (c *Config) Together() int { return max(1, c.together) }
+
+// passes returns a run of the newest graph for a batch, which is so many chunks after the first of those that are computed together,
+// and one of each follower.
+func (m *Model) passes(w *Workspace, c *Cache, b Batch, chunk int) []*pass {
+	passes := []*pass{{model: m, graph: w.newest.graph, cache: c, batch: b, views: w.newest.viewsOf(b.Count, b.Seq), adapters: b.Adapters}}
+	for i, f := range w.followers {
+		passes = append(passes, f.pass(f.work.plain, c.followers[i], b, chunk))
+	}
+	return passes
 }
 
 // layers sends the first rank's batch to the others and computes all layers. followers are the last of the passes.

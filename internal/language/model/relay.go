@@ -82,8 +82,12 @@ func (r *relay) send(s *segment) error {
 	return r.readbacks[from].Start(values...)
 }
 
+// at returns the pass of the device that computes a segment.
+func (r *relay) at(segment int) *pass { return r.passes[r.passes[0].graph.segments[segment].device] }
+
 // receive waits for what a segment reads of other devices, and puts it where the device has room for it.
-func (r *relay) receive(at int, s *segment) error {
+func (r *relay) receive(at int) error {
+	s := &r.at(at).graph.segments[at]
 	var values []*tensor.Tensor
 	from := 0
 	for i, x := range s.receives {
@@ -101,50 +105,69 @@ func (r *relay) receive(at int, s *segment) error {
 	return r.readbacks[from].WaitInto(values...)
 }
 
-// forwardStages computes the segments in order. passes[0] is that of the last device. lent is nil where each has its own weights.
-func (w *Workspace) forwardStages(passes []*pass, replay *Replay, lent *streamedPass, check func() error) error {
-	if err := w.share(passes); err != nil {
-		return err
+// forwardStages computes the segments in order, of chunks of a prompt that follow each other: while a chunk is in a segment, the next
+// one is in the segment before. passes[0] of a chunk is that of the last device. lent is nil where each device has its own weights.
+func (w *Workspace) forwardStages(chunks [][]*pass, replay *Replay, lent *streamedPass, check func() error) error {
+	var relays []*relay
+	for _, passes := range chunks {
+		if err := w.share(passes); err != nil {
+			return err
+		}
+		relays = append(relays, &relay{passes: append(append([]*pass{}, passes[1:]...), passes[0]), readbacks: w.readbacks})
 	}
-	r := &relay{passes: append(append([]*pass{}, passes[1:]...), passes[0]), readbacks: w.readbacks}
 	for _, b := range w.readbacks {
 		b.Drop() // of a pass that failed
 	}
-	for at := range passes[0].graph.segments {
-		p := r.passes[passes[0].graph.segments[at].device]
-		s := &p.graph.segments[at]
-		if err := r.receive(at, s); err != nil {
-			return err
-		}
-		compute := func() error {
-			for block := s.first; block < s.end; block++ {
-				run := func() error { return w.run(block, []*pass{p}, check) }
-				var err error
-				if layer := block - (len(p.graph.blocks) - 1 - len(p.model.weights.layers)); p.graph.brings && layer >= 0 {
-					err = lent.layer(layer, run)
-				} else {
-					err = run()
-				}
-				if err != nil {
+	segments := len(chunks[0][0].graph.segments)
+	for step := range segments + len(chunks) - 1 {
+		for i, r := range relays {
+			if at := step - i; at >= 0 && at < segments {
+				if err := w.segment(r, at, replay, lent, check); err != nil {
 					return err
 				}
 			}
-			return nil
 		}
-		var err error
-		if replay == nil {
-			err = compute()
-		} else {
-			err = replay.run(at, w.stageStream(s.device), replay.warm, compute)
-		}
-		if err == nil {
-			err = r.send(s)
-		}
-		if err != nil {
-			return err
+		// The chunk that is ahead goes first: what a device receives then does not lie where its result of this step does.
+		for i, r := range relays {
+			if next := step - i + 1; next > 0 && next < segments {
+				if err := r.receive(next); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
+}
+
+// segment computes a segment, and puts what it sends on its way.
+func (w *Workspace) segment(r *relay, at int, replay *Replay, lent *streamedPass, check func() error) error {
+	p := r.at(at)
+	s := &p.graph.segments[at]
+	compute := func() error {
+		for block := s.first; block < s.end; block++ {
+			run := func() error { return w.run(block, []*pass{p}, check) }
+			var err error
+			if layer := block - (len(p.graph.blocks) - 1 - len(p.model.weights.layers)); p.graph.brings && layer >= 0 {
+				err = lent.layer(layer, run)
+			} else {
+				err = run()
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var err error
+	if replay == nil {
+		err = compute()
+	} else {
+		err = replay.run(at, w.stageStream(s.device), replay.warm, compute)
+	}
+	if err != nil {
+		return err
+	}
+	return r.send(s)
 }
 
 // stageStream returns the stream of a stage's device: the last one's is the first of all.

@@ -17,19 +17,32 @@ type Placement struct {
 	Layers  []int // how many each device has, in order; nil where all devices compute every layer together
 	Experts int   // the first device has the routed experts of so many layers, from the first on, whoever has the layer
 	Stream  int   // prompts of so many tokens or more are computed by the last device alone, which is lent weights; 0 for none
+	Turns   int   // each device has its layers in so many runs, in turn with the others, so that prompts keep all busy; 0 for one
 
 	lends bool // for such a prompt
 }
 
 // ofLayer returns the device that has a layer.
 func (p Placement) ofLayer(layer int) int {
-	for device, n := range p.Layers {
-		if layer < n {
-			return device
+	turns := max(1, p.Turns)
+	for turn := range turns {
+		for device, n := range p.Layers {
+			if run := n*(turn+1)/turns - n*turn/turns; layer < run {
+				return device
+			} else {
+				layer -= run
+			}
 		}
-		layer -= n
 	}
 	return len(p.Layers) - 1 // what follows the layers
+}
+
+// together returns how many chunks of a prompt are computed at a time, of a model of more than one run a device.
+func (p Placement) together() int {
+	if p.Turns > 1 {
+		return len(p.Layers)
+	}
+	return 1
 }
 
 // check says why a model of so many layers cannot be placed so.
@@ -39,11 +52,16 @@ func (p Placement) check(c *Config) error {
 		if n < 0 || n == 0 && (device > 0 || p.Experts == 0) {
 			return fmt.Errorf("a device with %d layers: want 1 or more", n)
 		}
+		if n < p.Turns {
+			return fmt.Errorf("a device with %d layers in %d runs", n, p.Turns)
+		}
 		sum += n
 	}
 	switch {
 	case sum != c.Layers:
 		return fmt.Errorf("%v layers on %d devices, the model has %d", p.Layers, len(p.Layers), c.Layers)
+	case p.Turns > 1 && (p.Experts > 0 || p.Stream > 0):
+		return errors.New("layers in several runs beside weights in RAM")
 	case p.Stream > 0:
 		if err := p.Streamable(c); err != nil {
 			return err
@@ -95,6 +113,7 @@ func (c *Config) Stages(f *gguf.File, p Placement) ([]*Config, error) {
 			s.queryRoPE = &s.RoPE
 		}
 		s.adapted, s.within = nil, nil // adapters are of all layers
+		s.together = p.together()
 		if s.weights, err = s.bind(f); err != nil {
 			return nil, err
 		}
@@ -260,7 +279,12 @@ func (c *Config) recordStage(p Placement, device int, fused bool) (*graph, error
 		for _, x := range s.receives {
 			entries = append(entries, &entryOp{out: x.value})
 		}
-		g.blocks[s.first] = append(entries, g.blocks[s.first]...)
+		at, place := s.first, 0
+		if p.Turns > 1 && at > 0 { // another chunk may come while this device still has what it sends
+			at--
+			place = slices.IndexFunc(g.blocks[at], func(o op) bool { _, exit := o.(*exitOp); return exit })
+		}
+		g.blocks[at] = slices.Insert(slices.Clone(g.blocks[at]), place, entries...)
 	}
 	if device == last {
 		g.blocks = append(g.blocks, head)

@@ -382,7 +382,7 @@ func (m *Model) forwardStreamed(w *Workspace, c *Cache, b Batch) (hidden *tensor
 	p := &pass{model: m, graph: w.guest.graph, cache: &own, batch: b, views: w.guest.viewsOf(b.Count, b.Seq)}
 	passes := []*pass{p}
 	for i, f := range w.followers {
-		passes = append(passes, f.pass(f.work.guest, c.followers[i], b))
+		passes = append(passes, f.pass(f.work.guest, c.followers[i], b, 0))
 	}
 	m.streamer.mu.Lock()
 	defer m.streamer.mu.Unlock()
@@ -392,7 +392,7 @@ func (m *Model) forwardStreamed(w *Workspace, c *Cache, b Batch) (hidden *tensor
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
-	if e := tensor.Try(func() { err = w.forwardStages(passes, nil, s, b.Check) }); e != nil {
+	if e := tensor.Try(func() { err = w.forwardStages([][]*pass{passes}, nil, s, b.Check) }); e != nil {
 		err = e
 	}
 	if err = s.end(err); err != nil {

@@ -389,6 +389,6 @@ func (s *followed) pass(o order) error {
 	if o.Sequences {
 		b.Sequences = s.batch.sequences
 	}
-	p := s.batch.pass(s.work.plain, s.cache, b)
+	p := s.batch.pass(s.work.plain, s.cache, b, 0)
 	return s.work.layers([]*pass{p}, []*follower{s.batch}, nil)
 }
