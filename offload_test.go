@@ -133,6 +133,35 @@ func cards(t *testing.T, n int, memory int64) (*fake.Backend, []*gpu.Device) {
 	return b, all
 }
 
+// TestGPUsHaveTheirLayersInTwoRuns but where a GPU has a single layer, or something is in RAM.
+func TestGPUsHaveTheirLayersInTwoRuns(t *testing.T) {
+	for _, c := range []struct {
+		layers, runs int
+		options      []Option
+	}{
+		{4, runsOfLayers, []Option{WithLayerSplit()}},
+		{3, 0, []Option{WithLayerSplit()}},
+		{6, 0, []Option{WithLayerSplit(), WithGPULayers(5)}},
+		{4, 0, nil},
+	} {
+		shape := testmodel.Tiny
+		shape.Layers = c.layers
+		f, err := gguf.FromBytes(testmodel.Random(shape))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, devices := cards(t, 2, 0)
+		m, err := openOn(t, f, devices, c.options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.where.Turns != c.runs {
+			t.Errorf("%+v in %d runs, want %d", m.where.Layers, m.where.Turns, c.runs)
+		}
+		m.Close()
+	}
+}
+
 // TestDevicesTakeWhatIsPlanned compares the plan of each device with what its pool has given out after an answer, for each way of
 // dividing a model. 3 % are left to the sizes of the pool's blocks, 8 KiB to what a stream has of its own, and 16 KiB to scratch memory,
 // of which the most is planned that kernels may ask for.
