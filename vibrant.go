@@ -368,6 +368,9 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 		}
 	}
 	phase.Done("memory predicted")
+	if onHost(m.device) {
+		f.Fetch(m.freeBefore / 4 * 3) // a larger file would drive out its own pages
+	}
 	m.name = displayName(fit.name, path)
 	m.kvType = fit.kvType
 	m.config.context, m.config.chunk = fit.Context, fit.chunk

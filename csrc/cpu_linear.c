@@ -238,25 +238,34 @@ static void int8_panels(const vb_linear_job *j, const vb_linear_code *code, char
 static void int8_range(void *context, int worker, int64_t begin, int64_t end) {
     const vb_linear_job *j = context;
     vb_linear_code code = (j->simd == VB_SIMD_AVX512 ? vb_cpu_linear_code_avx512 : vb_cpu_linear_code_avx2)(j->w.type);
-    if (j->n < INT8_PANEL_ROWS)
+    if (j->order)
+        vb_cpu_linear_few_k(j->w.type).rows(j, begin, end);
+    else if (j->n < INT8_PANEL_ROWS)
         code.rows(j, begin, end);
     else
         int8_panels(j, &code, j->scratch + worker * j->worker_bytes, begin, end);
 }
 
-static vb_status int8_linear(vb_linear_job *job, vb_stream *stream) {
-    int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool), bytes;
+/* Makes room for x_rows rounded rows of x. */
+static bool int8_prepare(vb_linear_job *job, int64_t x_rows, vb_stream *stream) {
+    int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool), chunks, bytes;
     job->block_bytes = vb_dtype_block_bytes(job->w.type);
     job->chunk_bytes = vb_bytes_of(job->w.type, VB_CHUNK);
     job->chunks = (job->w.cols + VB_CHUNK - 1) / VB_CHUNK;
+    if (job->n < INT8_PANEL_ROWS && job->simd == VB_SIMD_AVX512) job->order = vb_cpu_linear_few_k(job->w.type).order;
     job->worker_bytes = VB_PANEL_SCRATCH;
-    int64_t x_chunks = job->chunks * job->n;
-    if (__builtin_mul_overflow(x_chunks, (int64_t)sizeof(vb_x_chunk), &bytes)) return VB_OUT_OF_MEMORY;
-    if (__builtin_add_overflow(bytes, threads * job->worker_bytes, &bytes)) return VB_OUT_OF_MEMORY;
+    if (__builtin_mul_overflow(job->chunks, x_rows, &chunks)) return false;
+    if (__builtin_mul_overflow(chunks, (int64_t)sizeof(vb_x_chunk), &bytes)) return false;
+    if (__builtin_add_overflow(bytes, threads * job->worker_bytes, &bytes)) return false;
     job->scratch = vb_cpu_scratch(stream, bytes);
-    if (!job->scratch) return VB_OUT_OF_MEMORY;
+    if (!job->scratch) return false;
     job->q = (vb_x_chunk *)(job->scratch + threads * job->worker_bytes);
-    vb_cpu_parallel(stream, x_chunks, 32, round_range, job);
+    return true;
+}
+
+static vb_status int8_linear(vb_linear_job *job, vb_stream *stream) {
+    if (!int8_prepare(job, job->n, stream)) return VB_OUT_OF_MEMORY;
+    vb_cpu_parallel(stream, job->chunks * job->n, 32, round_range, job);
 
     const int64_t grain =
         job->n < INT8_PANEL_ROWS ? vb_cpu_matrix_grain(stream, job->w.rows, job->row_bytes, 16, false) : 16;
@@ -265,16 +274,87 @@ static vb_status int8_linear(vb_linear_job *job, vb_stream *stream) {
 }
 #endif
 
+static vb_linear_job new_job(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n,
+                             vb_stream *stream) {
+    return (vb_linear_job){.y = y, .x = x, .w = *w, .bias = bias, .n = n, .simd = vb_cpu_device_of(stream)->simd,
+                           .row_bytes = vb_bytes_of(w->type, w->cols)};
+}
+
+/* Rows of up to a chunk would be rounded, and padded to one, for little speed: small models keep exact products. */
+static bool by_int8(const vb_linear_job *j) {
+#if VB_X86
+    return j->w.cols > VB_CHUNK && j->simd >= VB_SIMD_AVX2 && vb_cpu_linear_code_avx2(j->w.type).rows;
+#else
+    (void)j;
+    return false;
+#endif
+}
+
 vb_status vb_cpu_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
     if (w->layout != VB_STORED) return VB_UNSUPPORTED;
-    vb_linear_job job = {.y = y, .x = x, .w = *w, .bias = bias, .n = n, .simd = vb_cpu_device_of(stream)->simd};
-    job.row_bytes = vb_bytes_of(w->type, w->cols);
+    vb_linear_job job = new_job(y, x, w, bias, n, stream);
 #if VB_X86
-    /* Rows of up to a chunk would be rounded, and padded to one, for little speed: small models keep exact products. */
-    if (w->cols > VB_CHUNK && job.simd >= VB_SIMD_AVX2 && vb_cpu_linear_code_avx2(w->type).rows)
-        return int8_linear(&job, stream);
+    if (by_int8(&job)) return int8_linear(&job, stream);
 #endif
     return float_linear(&job, stream);
+}
+
+/* ---- one row of x for each of several experts --------------------------------------------------------------------
+ *
+ * The products of all experts are one job: where each is a job, all threads wait for the last one of each. */
+
+typedef struct choices_job {
+    vb_linear_job job; /* of the first choice and expert 0 */
+    const vb_expert_linear_args *args;
+    vb_cpu_task rows;
+} choices_job;
+
+static vb_linear_job choice(const choices_job *c, int64_t i) {
+    const int64_t expert = c->args->ids[i], of_x = c->args->x_per_choice ? i : 0;
+    vb_linear_job j = c->job;
+    j.w.data = (const char *)j.w.data + expert * j.w.rows * j.row_bytes;
+    if (j.bias) j.bias += expert * j.w.rows;
+    if (j.q) j.q += of_x * j.chunks;
+    j.x += of_x * j.w.cols;
+    j.y += i * j.w.rows;
+    return j;
+}
+
+static void choices_range(void *context, int worker, int64_t begin, int64_t end) {
+    const choices_job *c = context;
+    const int64_t rows = c->job.w.rows;
+    for (int64_t r = begin, n; r < end; r += n) {
+        vb_linear_job j = choice(c, r / rows);
+        n = vb_min(rows - r % rows, end - r);
+        c->rows(&j, worker, r % rows, r % rows + n);
+    }
+}
+
+#if VB_X86
+static void choices_round(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const choices_job *c = context;
+    for (int64_t k = begin; k < end; k++) {
+        const vb_linear_job j = choice(c, k / c->job.chunks);
+        vb_cpu_linear_round(&j, k % c->job.chunks, k % c->job.chunks + 1);
+    }
+}
+#endif
+
+vb_status vb_cpu_linear_choices(const vb_expert_linear_args *a, vb_stream *stream) {
+    if (a->w.layout != VB_STORED) return VB_UNSUPPORTED;
+    choices_job c = {new_job(a->y, a->x, &a->w, a->bias, 1, stream), a, float_range};
+#if VB_X86
+    if (by_int8(&c.job)) {
+        const int64_t x_rows = a->x_per_choice ? a->k : 1;
+        if (!int8_prepare(&c.job, x_rows, stream)) return VB_OUT_OF_MEMORY;
+        vb_cpu_parallel(stream, x_rows * c.job.chunks, 32, choices_round, &c);
+        c.rows = int8_range;
+    }
+#endif
+    const int64_t rows = a->k * a->w.rows;
+    vb_cpu_parallel(stream, rows, vb_cpu_matrix_grain(stream, rows, c.job.row_bytes, 16, false), choices_range, &c);
+    return VB_OK;
 }
 
 vb_status vb_cpu_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device) {

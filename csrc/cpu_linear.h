@@ -37,6 +37,7 @@ typedef struct vb_linear_job {
     int64_t row_bytes, chunk_bytes, block_bytes; /* of w */
     int64_t chunks;                              /* of a row, the last one padded with zeros */
     vb_x_chunk *q;     /* [chunks][n] */
+    const uint8_t *order; /* of the groups of q, or NULL: as they are in x */
     vb_simd simd;
     char *scratch; /* of the workers */
     int64_t worker_bytes;
@@ -47,6 +48,9 @@ enum {
     VB_PANEL_ROWS_OF_X = 256,
     VB_PANEL_SCRATCH = 16 * VB_CHUNK + 2 * 16 * 16 * 4 + VB_PANEL_ROWS_OF_X * 16 * 4 + 4096
 };
+
+/* vb_expert_linear of one token. */
+vb_status vb_cpu_linear_choices(const vb_expert_linear_args *args, vb_stream *stream);
 
 #if VB_X86
 /* Rounds x for chunks begin..end-1 of [chunks][n]. */
@@ -63,6 +67,15 @@ typedef struct vb_linear_code {
     /* sums[n][lanes] += panel times n rows of x */
     void (*times)(float *sums, const void *panel, const vb_x_chunk *x, int64_t n);
 } vb_linear_code;
+
+/* Rows of few rows of x whose groups are in an order of the type's. With g = order[i], lane i < 16 has word 2g of the
+ * codes in the first 64 bytes, word 2g + 1 in the next 64, and scale g; lanes 16 to 31 follow. */
+typedef struct vb_linear_few {
+    void (*rows)(const vb_linear_job *job, int64_t begin, int64_t end);
+    const uint8_t *order; /* [32] */
+} vb_linear_few;
+
+vb_linear_few vb_cpu_linear_few_k(vb_dtype type);
 
 vb_linear_code vb_cpu_linear_code_avx2(vb_dtype type);
 vb_linear_code vb_cpu_linear_code_avx512(vb_dtype type);

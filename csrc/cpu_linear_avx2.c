@@ -60,10 +60,21 @@ VB_TARGET_AVX2 static void round_chunk(vb_x_chunk *out, const float *x, int64_t 
     }
 }
 
+static void reorder(vb_x_chunk *x, const uint8_t *order) {
+    const vb_x_chunk plain = *x;
+    for (int i = 0; i < VB_CHUNK / VB_GROUP; i++) {
+        int8_t *first = x->codes + i / 16 * 128 + i % 16 * 4;
+        memcpy(first, plain.codes + VB_GROUP * order[i], 4);
+        memcpy(first + 64, plain.codes + VB_GROUP * order[i] + 4, 4);
+        x->scales[i] = plain.scales[order[i]];
+    }
+}
+
 void vb_cpu_linear_round(const vb_linear_job *j, int64_t begin, int64_t end) {
     for (int64_t k = begin; k < end; k++) {
         int64_t c = k / j->n, i = k % j->n, p = c * VB_CHUNK;
         round_chunk(j->q + k, j->x + i * j->w.cols + p, vb_min(VB_CHUNK, j->w.cols - p));
+        if (j->order) reorder(j->q + k, j->order);
     }
 }
 

@@ -34,6 +34,19 @@ FN __m512 halves8(const char *p, int stride) {
     return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(_mm256_cvtph_ps(v)));
 }
 
+/* Eight exponents, `stride` bytes apart, each for two lanes: vb_exponent_float. */
+FN __m512 exponents8(const uint8_t *p, int stride) {
+    uint64_t e = 0;
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) e |= (uint64_t)p[i * stride] << 8 * i;
+    const __m128i twice = _mm_setr_epi8(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
+    const __m512i v = _mm512_cvtepu8_epi32(_mm_shuffle_epi8(_mm_cvtsi64_si128((int64_t)e), twice));
+    const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(v, _mm512_set1_epi32(1)), 23);
+    const __m512i denormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x200000), v);
+    const __mmask16 least = _mm512_cmplt_epu32_mask(v, _mm512_set1_epi32(2));
+    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, least, denormal));
+}
+
 /* Two times 16 bytes to 64 nibbles: each 16 low ones, then the high ones. */
 FN __m512i nibbles16(const void *a, const void *b) {
     __m256i low = _mm256_broadcastsi128_si256(_mm_loadu_si128(a)),
@@ -163,12 +176,10 @@ FN void unpack(vb_dtype type, chunk *c, const void *p) {
     }
     case VB_MXFP4: {
         const vb_block_mxfp4 *b = p;
-        float scales[16];
 #pragma GCC unroll 4
         for (int u = 0; u < 4; u++)
             c->q[u] = table_lookup(nibbles16(b[2 * u].qs, b[2 * u + 1].qs), vb_mxfp4_values, 12);
-        for (int i = 0; i < 8; i++) scales[2 * i] = scales[2 * i + 1] = vb_exponent_float(b[i].e);
-        c->scale = _mm512_loadu_ps(scales);
+        c->scale = exponents8(&b->e, sizeof *b);
         offset_by(c, 12);
         return;
     }

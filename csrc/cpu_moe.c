@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "cpu.h"
+#include "cpu_linear.h"
 
 /* ---- route ------------------------------------------------------------------------------------------------------- */
 
@@ -97,6 +97,7 @@ vb_status vb_cpu_expert_linear(const vb_expert_linear_args *args, vb_stream *str
     const int64_t choices = a->n * a->k;
     for (int64_t i = 0; i < choices; i++)
         if (a->ids[i] < 0 || a->ids[i] >= a->experts) return VB_INVALID_ARGUMENT;
+    if (a->n == 1) return vb_cpu_linear_choices(a, stream);
     /* A counting sort: the choices of expert e end up at order[ends[e - 1]..ends[e]). */
     int64_t *ends = calloc((size_t)a->experts + (size_t)choices, sizeof *ends), *order = ends + a->experts, most = 0;
     if (!ends) return VB_OUT_OF_MEMORY;

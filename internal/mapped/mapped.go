@@ -25,6 +25,7 @@ type File struct {
 	data   []byte
 	slot   int // of the signal handler, where there is one
 	broken atomic.Bool
+	fetch  *fetch // under way, or nil
 
 	mu     sync.Mutex
 	users  int // values of Keep that are not collected
@@ -116,7 +117,40 @@ func (f *File) Close() error {
 	return f.unmap()
 }
 
+// fetch is what Fetch does in the background.
+type fetch struct {
+	stop  atomic.Bool
+	ended chan struct{}
+}
+
+// Fetch has the system bring the file into memory and into this process's page tables, in the background, until Close. It is for
+// files all of which is read soon, and small enough to stay in memory. It is called once at most, and not after Close.
+func (f *File) Fetch() {
+	work := &fetch{ended: make(chan struct{})}
+	f.mu.Lock()
+	f.fetch = work
+	f.mu.Unlock()
+	go func() {
+		defer close(work.ended)
+		const piece = 16 << 20
+		for rest := f.data; len(rest) > 0 && !work.stop.Load(); {
+			n := min(piece, len(rest))
+			if populate(rest[:n]) != nil {
+				return // an older system, or a file that was cut short: accesses bring the pages
+			}
+			rest = rest[n:]
+		}
+	}()
+}
+
 func (f *File) unmap() error {
+	f.mu.Lock()
+	work := f.fetch
+	f.mu.Unlock()
+	if work != nil {
+		work.stop.Store(true)
+		<-work.ended
+	}
 	open.Lock()
 	delete(open.files, f)
 	open.Unlock()

@@ -98,6 +98,47 @@ func TestKeptMappingsOutliveTheirClose(t *testing.T) {
 	}
 }
 
+func TestFetchingEndsWithCloseAndWithAFileCutShort(t *testing.T) {
+	const size = 64 << 20
+	path := filepath.Join(t.TempDir(), "file")
+	for _, left := range []int64{size, size / 2, 0} {
+		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		fd, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := Map(fd, size)
+		if errors.Is(err, errors.ErrUnsupported) {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, left); err != nil {
+			t.Fatal(err)
+		}
+		f.Fetch()
+		if left == 0 { // while it works, too
+			select {
+			case <-f.fetch.ended:
+			case <-time.After(time.Minute):
+				t.Fatal("a file without pages is fetched for ever")
+			}
+		}
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		fd.Close()
+		select {
+		case <-f.fetch.ended:
+		default:
+			t.Error("pages are fetched after Close")
+		}
+	}
+}
+
 // mappings reports whether a file is among those that are mapped.
 func mappings(f *File) bool {
 	open.RLock()

@@ -25,6 +25,9 @@ func mmap(fd *os.File, size int64, private bool) ([]byte, error) {
 	if err == nil && !roomToGrow() {
 		return nil, errors.Join(unix.ENOMEM, unix.Munmap(data))
 	}
+	if err == nil && !private {
+		largePages(data)
+	}
 	return data, err
 }
 

@@ -180,6 +180,19 @@ func parseMapped(m *mapped.File) (f *File, err error) {
 	return f, err
 }
 
+// Fetch has the system bring mapped files of up to most bytes into memory in the background, until Close. It is called once at most.
+func (f *File) Fetch(most int64) {
+	parts := append([]*File{f}, f.others...)
+	for _, p := range parts {
+		most -= int64(len(p.data))
+	}
+	for _, p := range parts {
+		if p.memory != nil && most >= 0 {
+			p.memory.Fetch()
+		}
+	}
+}
+
 // Parse reads the metadata of a file of size bytes from r. Data reads from r when it is called, so r must stay usable;
 // Close does not close it.
 func Parse(r io.ReaderAt, size int64) (*File, error) {
