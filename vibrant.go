@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/cgroup"
 	"github.com/vibrant-ml/vibrant/internal/language/chat"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 	"github.com/vibrant-ml/vibrant/internal/language/model"
@@ -369,7 +370,7 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 	}
 	phase.Done("memory predicted")
 	if onHost(m.device) {
-		f.Fetch(m.freeBefore / 4 * 3) // a larger file would drive out its own pages
+		f.Fetch(min(m.freeBefore, cgroup.MemoryLimit()) / 4 * 3) // a larger file would drive out its own pages
 	}
 	m.name = displayName(fit.name, path)
 	m.kvType = fit.kvType

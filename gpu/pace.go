@@ -1,17 +1,13 @@
 package gpu
 
 import (
-	"io/fs"
 	"math"
-	"os"
-	"path"
 	"runtime"
 	"runtime/metrics"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/cgroup"
 )
 
 // pace decides when the garbage collector is to look for dropped buffers: Go does not see the memory behind them, and would let a
@@ -137,46 +133,5 @@ func (h goHeap) growth(live int64) int64 {
 
 // room returns how much memory is left to a process whose pool has so much, half of it for what does not come from the pool.
 func (h goHeap) room(pool int64) int64 {
-	return (min(h.limit, cgroupLimit()) - h.total - pool) / 2
-}
-
-// cgroupLimit returns the memory that this process may have by its cgroups.
-var cgroupLimit = sync.OnceValue(func() int64 {
-	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return math.MaxInt64
-	}
-	return cgroupLimitIn(os.DirFS("/sys/fs/cgroup"), string(own))
-})
-
-// cgroupLimitIn returns the least limit of the groups that a process is in, which /proc/self/cgroup names, and of those above them, of
-// version 2 or 1. In a container the groups' folder may be the container's own, and the names those outside: then the root's counts.
-func cgroupLimitIn(groups fs.FS, own string) int64 {
-	limit := int64(math.MaxInt64)
-	take := func(file string) {
-		if text, err := fs.ReadFile(groups, file); err == nil {
-			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 { // "max" is none
-				limit = min(limit, n)
-			}
-		}
-	}
-	for line := range strings.Lines(own) {
-		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(parts) != 3 || parts[1] != "" && !slices.Contains(strings.Split(parts[1], ","), "memory") {
-			continue
-		}
-		folder, file := ".", "memory.max"
-		if parts[1] != "" {
-			folder, file = "memory", "memory.limit_in_bytes"
-		}
-		at := path.Clean("/" + parts[2])
-		for {
-			take(path.Join(folder, at, file))
-			if at == "/" {
-				break
-			}
-			at = path.Dir(at)
-		}
-	}
-	return limit
+	return (min(h.limit, cgroup.MemoryLimit()) - h.total - pool) / 2
 }

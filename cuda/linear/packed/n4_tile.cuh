@@ -7,6 +7,7 @@
 //
 // The subtrahend, min (K4) or zero * scale, or the addend (mins), times the sum of x over the scale's elements, is a
 // product of 16-bit floats for all rows at once, as in n32_tile.cuh. Sums are two such floats, which hold them exactly.
+// Of offsets, zero times the sum of x is what an integer sum begins with.
 //
 // TWO rows of x use half of the columns. So columns 4 to 7 have the same rows for every other scale, and zeros stand in
 // the columns that a scale does not use. Two scales share an accumulator, and lane t has a half of the sums of row
@@ -26,7 +27,8 @@ constexpr int n4_rows = LINEAR_N4; // rows of x
 //   sums   [row][t]: 2^-6 times, as two F16 numbers each:
 //            k4: {high, low} of the sums over 32 elements 2 t, 2 t + 1
 //            sixteens: over 16 elements, {high 2 t, 2 t + 1, 2 t + 8, 2 t + 9, low ...}
-//            small: high of 2 t, 2 t + 1 for t < 2, low for the others; no sums where nothing is subtracted
+//            mins: high of 2 t, 2 t + 1 for t < 2, low for the others
+//            offsets: an integer for the scale t; no sums of other types
 //   scale  [row] floats
 template <class Block>
 struct N4Tile {
@@ -36,6 +38,7 @@ struct N4Tile {
     static constexpr int scale = codes + 4 * n4_rows * lane_sums, bytes = scale + 4 * n4_rows;
     static_assert(bytes == vb_n4_tile_bytes(P::format) && bytes % 16 == 0,
                   "what the chooser plans with; loads of 16 bytes");
+    static constexpr bool offsets = P::small && P::zero != 0;
     static constexpr bool takes_two = (P::small && !P::mins) || P::e4m3; // scales become floats one by one
 
     // One warp quantizes a row, of which v are 4 elements of each 128 a lane. TWO: clears the row two below.
@@ -58,6 +61,12 @@ struct N4Tile {
 #pragma unroll
                 for (int o = 1; o < lanes; o <<= 1) sum += __shfl_xor_sync(all_lanes, sum, o);
                 const int s = 32 / lanes * i + lane / lanes;
+                if constexpr (offsets) {
+                    static_assert(lane_sums == 4, "an integer");
+                    const int by = -P::zero * (P::nibbles && s >= 2 ? 16 : 1);
+                    if (lane % lanes == 0) reinterpret_cast<int *>(out + codes)[row * 4 + s] = by * sum;
+                    continue;
+                }
                 const float part = static_cast<float>(sum) * 0.015625f;
                 const half high = __float2half_rn(part), low = __float2half_rn(part - __half2float(high));
                 const int t = P::sixteens ? s % 8 / 2 : s / 2;
@@ -101,14 +110,14 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
             sixteens_operand<Block>(a[r], a[2 + r], s, t);
             factor[r] =
                 P::k2 ? high_half(tile.d[r]) * (-64.0f * 16777216.0f) : low_half(tile.d[r]) * (-P::zero * 64.0f);
-        } else {
-            const uint4 s = tile.scales[P::mins ? 1 : 0];
+        } else if constexpr (P::mins) {
+            const uint4 s = tile.scales[1];
             a[r] = r ? (t & 1 ? s.w : s.z) : (t & 1 ? s.y : s.x);
-            factor[r] = P::mins ? 64.0f : -P::zero * 64.0f;
+            factor[r] = 64.0f;
         }
     }
     // Columns 2 t and 2 t + 1 are both of row t.
-    if constexpr (X::lane_sums != 0) {
+    if constexpr (X::lane_sums != 0 && !X::offsets) {
         const uint8_t *sums = x + X::codes + (lane / 8 * 4 + t) * X::lane_sums;
         if constexpr (P::k4) {
             const uint2 in = *reinterpret_cast<const uint2 *>(sums);
@@ -165,7 +174,10 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
 #pragma unroll
             for (int i = 0; i < 2; i += together) {
                 const int s = 2 * q + i;
-                int c[4] = {0, 0, 0, 0};
+                int offset = 0; // of this lane's row and scale, with the low parts
+                if constexpr (X::offsets)
+                    offset = reinterpret_cast<const int *>(x + X::codes)[TWO ? (t & 1) * 4 + s + t / 2 : t * 4 + s];
+                int c[4] = {0, offset, 0, offset};
                 rows.multiply_words(c, 2 * s, b[2 * i], b[2 * i + 1]);
                 if constexpr (TWO) rows.multiply_words(c, 2 * s + 2, b[2], b[3]);
 #pragma unroll
@@ -197,7 +209,7 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
                                                                            : tile.d[P::k2 || P::k6 ? r : 0]);
             total[r] = unit * fmaf(static_cast<float>(high[r][0]), 128.0f, static_cast<float>(low[r][0]));
         }
-        if (!TWO || t < 2) total[r] = fmaf(factor[r], subtrahend[2 * r], total[r]);
+        if (!X::offsets && (!TWO || t < 2)) total[r] = fmaf(factor[r], subtrahend[2 * r], total[r]);
         sum[r] = fmaf(scale, total[r], sum[r]);
     }
 }

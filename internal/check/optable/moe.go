@@ -238,6 +238,7 @@ func expertLinearOp() *Op {
 	for _, t := range weightTypes() {
 		cases = append(cases,
 			Case{Label: "no_tokens", Type: t, Dims: []int{0, 2, 3, 256, 5}}, Case{Label: "small", Type: t, Dims: []int{2, 2, 3, 256, 5}}, Case{Label: "decode", Type: t, Dims: []int{1, 4, 9, 512, 37}},
+			Case{Label: "decode", Type: t, Dims: []int{1, 3, 5, 768, 21}, Flags: "each_bias"},
 			Case{Label: "few", Type: t, Dims: []int{5, 3, 7, 256, 65}, Flags: "each_bias"},
 			Case{Label: "prompt", Type: t, Dims: []int{39, 4, 5, 256, 129}, Flags: "bias"},
 			Case{Label: "prompt", Type: t, Dims: []int{70, 2, 11, 512, 33}, Flags: "each"},
