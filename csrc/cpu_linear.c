@@ -212,6 +212,10 @@ static vb_status float_linear(vb_linear_job *job, vb_stream *stream) {
 /* Rows of x from which panels of 16 (8) rows pay. */
 enum { INT8_PANEL_ROWS = 4 };
 
+static vb_linear_code code_of(const vb_linear_job *j) {
+    return (j->simd == VB_SIMD_AVX512 ? vb_cpu_linear_code_avx512 : vb_cpu_linear_code_avx2)(j->w.type);
+}
+
 static void round_range(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
     vb_cpu_linear_round(context, begin, end);
@@ -237,10 +241,8 @@ static void int8_panels(const vb_linear_job *j, const vb_linear_code *code, char
 
 static void int8_range(void *context, int worker, int64_t begin, int64_t end) {
     const vb_linear_job *j = context;
-    vb_linear_code code = (j->simd == VB_SIMD_AVX512 ? vb_cpu_linear_code_avx512 : vb_cpu_linear_code_avx2)(j->w.type);
-    if (j->order)
-        vb_cpu_linear_few_k(j->w.type).rows(j, begin, end);
-    else if (j->n < INT8_PANEL_ROWS)
+    const vb_linear_code code = code_of(j);
+    if (j->n < INT8_PANEL_ROWS)
         code.rows(j, begin, end);
     else
         int8_panels(j, &code, j->scratch + worker * j->worker_bytes, begin, end);
@@ -252,7 +254,7 @@ static bool int8_prepare(vb_linear_job *job, int64_t x_rows, vb_stream *stream) 
     job->block_bytes = vb_dtype_block_bytes(job->w.type);
     job->chunk_bytes = vb_bytes_of(job->w.type, VB_CHUNK);
     job->chunks = (job->w.cols + VB_CHUNK - 1) / VB_CHUNK;
-    if (job->n < INT8_PANEL_ROWS && job->simd == VB_SIMD_AVX512) job->order = vb_cpu_linear_few_k(job->w.type).order;
+    if (job->n < INT8_PANEL_ROWS) job->order = code_of(job).order;
     job->worker_bytes = VB_PANEL_SCRATCH;
     if (__builtin_mul_overflow(job->chunks, x_rows, &chunks)) return false;
     if (__builtin_mul_overflow(chunks, (int64_t)sizeof(vb_x_chunk), &bytes)) return false;

@@ -37,7 +37,7 @@ typedef struct vb_linear_job {
     int64_t row_bytes, chunk_bytes, block_bytes; /* of w */
     int64_t chunks;                              /* of a row, the last one padded with zeros */
     vb_x_chunk *q;     /* [chunks][n] */
-    const uint8_t *order; /* of the groups of q, or NULL: as they are in x */
+    const uint8_t *order; /* of the groups of q (vb_linear_code), or NULL */
     vb_simd simd;
     char *scratch; /* of the workers */
     int64_t worker_bytes;
@@ -62,20 +62,22 @@ typedef struct vb_linear_code {
     size_t panel_bytes; /* a multiple of its alignment of 64 */
     /* outputs begin..end-1 for all rows of x */
     void (*rows)(const vb_linear_job *job, int64_t begin, int64_t end);
+    /* The groups of x as `rows` takes them, or NULL: as they are. With g = order[i], lane i < 16 has word 2g of the
+     * codes in the first 64 bytes, word 2g + 1 in the next 64, and scale g; lanes 16 to 31 follow. */
+    const uint8_t *order; /* [32] */
     /* panel of rows r..r+n-1, chunk c */
     void (*panel)(void *panel, const vb_linear_job *job, int64_t r, int n, int64_t c);
     /* sums[n][lanes] += panel times n rows of x */
     void (*times)(float *sums, const void *panel, const vb_x_chunk *x, int64_t n);
 } vb_linear_code;
 
-/* Rows of few rows of x whose groups are in an order of the type's. With g = order[i], lane i < 16 has word 2g of the
- * codes in the first 64 bytes, word 2g + 1 in the next 64, and scale g; lanes 16 to 31 follow. */
-typedef struct vb_linear_few {
+/* Rows for AVX-512 that take x in an order of the type's; all 0 for types without. */
+typedef struct vb_linear_rows {
     void (*rows)(const vb_linear_job *job, int64_t begin, int64_t end);
-    const uint8_t *order; /* [32] */
-} vb_linear_few;
+    const uint8_t *order;
+} vb_linear_rows;
 
-vb_linear_few vb_cpu_linear_few_k(vb_dtype type);
+vb_linear_rows vb_cpu_linear_rows_k(vb_dtype type);
 
 vb_linear_code vb_cpu_linear_code_avx2(vb_dtype type);
 vb_linear_code vb_cpu_linear_code_avx512(vb_dtype type);

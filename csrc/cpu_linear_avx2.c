@@ -432,7 +432,7 @@ vb_linear_code vb_cpu_linear_code_avx2(vb_dtype type) {
     _Static_assert(sizeof(panel) + VB_PANEL_ROWS_OF_X * LANES * 4 <= VB_PANEL_SCRATCH, "scratch");
     switch ((int)type) {
 #define X(TYPE, sign) \
-    case VB_##TYPE: return (vb_linear_code){LANES, sizeof(panel), rows_##TYPE, panel_##TYPE, panel_times_##sign};
+    case VB_##TYPE: return (vb_linear_code){LANES, sizeof(panel), rows_##TYPE, NULL, panel_##TYPE, panel_times_##sign};
         TYPES(X)
 #undef X
     }

@@ -2,8 +2,8 @@
  *
  * One row of x is bound by reading the weights, many rows by the two ports that 512-bit operations share: 18 operations
  * for 512 products. Measured on one core of a Cascade Lake (VNNI; it reads 11.9 GB/s), 1024 x 4096 weights from memory:
- * one row Q4_0 9.4-10.0, Q5_0 10.5, Q8_0 11.4, Q4_K 10.3, Q5_K 10.6, Q6_K 10.9 GB/s; 128 rows 66 (Q6_K, Q8_0) to 73
- * (Q4_K) thousand million products a second. On all cores: go test -run '^$' -bench 'Read|Linear/' ./csrc */
+ * one row Q4_0 9.4-10.0, Q5_0 10.5, Q8_0 11.4 GB/s; 128 rows 66 (Q6_K, Q8_0) to 73 (Q4_K) thousand million products a
+ * second. On all cores: go test -run '^$' -bench 'Read|Linear/' ./csrc */
 #include "cpu_linear.h"
 
 #if VB_X86
@@ -497,14 +497,14 @@ VB_TARGET_AVX512 static void panel_times_32(float *sums, const void *p, const vb
 
 /* ---- the types --------------------------------------------------------------------------------------------------- */
 
-/* Type, block, blocks of a chunk, elements that share a scale. */
+/* Type, block, blocks of a chunk, elements that share a scale; those of K_TYPES have rows in cpu_linear_k.c. */
 #define TYPES(X) \
     X(Q4_0, q4_0, 8, 32) X(Q4_1, q4_1, 8, 32) X(Q5_0, q5_0, 8, 32) X(Q5_1, q5_1, 8, 32) X(Q8_0, q8_0, 8, 32) \
-    X(Q2_K, q2_k, 1, 16) X(Q3_K, q3_k, 1, 16) X(Q4_K, q4_k, 1, 32) X(Q5_K, q5_k, 1, 32) X(Q6_K, q6_k, 1, 16) \
-    X(IQ4_NL, iq4_nl, 8, 32) X(IQ4_XS, iq4_xs, 1, 32) X(TQ1_0, tq1_0, 1, 32) X(TQ2_0, tq2_0, 1, 32) \
-    X(MXFP4, mxfp4, 8, 32) X(Q1_0, q1_0, 2, 32) X(Q2_0, q2_0, 4, 32) X(NVFP4, nvfp4, 4, 16) \
-    X(IQ1_S, iq1_s, 1, 32) X(IQ1_M, iq1_m, 1, 16) X(IQ2_XXS, iq2_xxs, 1, 32) X(IQ2_XS, iq2_xs, 1, 16) \
-    X(IQ2_S, iq2_s, 1, 16) X(IQ3_XXS, iq3_xxs, 1, 32) X(IQ3_S, iq3_s, 1, 32)
+    X(Q2_K, q2_k, 1, 16) X(Q3_K, q3_k, 1, 16) X(IQ4_NL, iq4_nl, 8, 32) X(IQ4_XS, iq4_xs, 1, 32) \
+    X(TQ1_0, tq1_0, 1, 32) X(TQ2_0, tq2_0, 1, 32) X(MXFP4, mxfp4, 8, 32) X(Q1_0, q1_0, 2, 32) X(Q2_0, q2_0, 4, 32) \
+    X(NVFP4, nvfp4, 4, 16) X(IQ1_S, iq1_s, 1, 32) X(IQ1_M, iq1_m, 1, 16) X(IQ2_XXS, iq2_xxs, 1, 32) \
+    X(IQ2_XS, iq2_xs, 1, 16) X(IQ2_S, iq2_s, 1, 16) X(IQ3_XXS, iq3_xxs, 1, 32) X(IQ3_S, iq3_s, 1, 32)
+#define K_TYPES(X) X(Q4_K, q4_k, 1, 32) X(Q5_K, q5_k, 1, 32) X(Q6_K, q6_k, 1, 16)
 
 #define X(TYPE, name, blocks, run) \
     VB_TARGET_AVX512 static void rows_##TYPE(const vb_linear_job *j, int64_t begin, int64_t end) { \
@@ -514,19 +514,28 @@ VB_TARGET_AVX512 static void panel_times_32(float *sums, const void *p, const vb
             for (int64_t i = 0; i < j->n; i++) rows_of_type(VB_##TYPE, bytes, blocks, TOGETHER, j, r, i); \
         for (; r < end; r++) \
             for (int64_t i = 0; i < j->n; i++) rows_of_type(VB_##TYPE, bytes, blocks, 1, j, r, i); \
-    } \
-    VB_TARGET_AVX512 static void panel_##TYPE(void *out, const vb_linear_job *j, int64_t r, int n, int64_t c) { \
-        make_panel(VB_##TYPE, out, j, r, n, c); \
     }
 TYPES(X)
 #undef X
 
+#define X(TYPE, ...) \
+    VB_TARGET_AVX512 static void panel_##TYPE(void *out, const vb_linear_job *j, int64_t r, int n, int64_t c) { \
+        make_panel(VB_##TYPE, out, j, r, n, c); \
+    }
+TYPES(X) K_TYPES(X)
+#undef X
+
 vb_linear_code vb_cpu_linear_code_avx512(vb_dtype type) {
     _Static_assert(sizeof(panel) + VB_PANEL_ROWS_OF_X * LANES * 4 <= VB_PANEL_SCRATCH, "scratch");
+    const vb_linear_rows k = vb_cpu_linear_rows_k(type);
     switch ((int)type) {
 #define X(TYPE, name, blocks, run) \
-    case VB_##TYPE: return (vb_linear_code){LANES, sizeof(panel), rows_##TYPE, panel_##TYPE, panel_times_##run};
+    case VB_##TYPE: return (vb_linear_code){LANES, sizeof(panel), rows_##TYPE, NULL, panel_##TYPE, panel_times_##run};
         TYPES(X)
+#undef X
+#define X(TYPE, name, blocks, run) \
+    case VB_##TYPE: return (vb_linear_code){LANES, sizeof(panel), k.rows, k.order, panel_##TYPE, panel_times_##run};
+        K_TYPES(X)
 #undef X
     }
     return (vb_linear_code){0};

@@ -218,13 +218,13 @@ static const uint8_t order_q6[] = {0, 1, 2,  3,  4,  5,  6,  7,  16, 17, 18, 19,
 TYPES(X)
 #undef X
 
-vb_linear_few vb_cpu_linear_few_k(vb_dtype type) {
+vb_linear_rows vb_cpu_linear_rows_k(vb_dtype type) {
     switch ((int)type) {
 #define X(TYPE, name, order) \
-    case VB_##TYPE: return (vb_linear_few){rows_##TYPE, order};
+    case VB_##TYPE: return (vb_linear_rows){rows_##TYPE, order};
         TYPES(X)
 #undef X
     }
-    return (vb_linear_few){0};
+    return (vb_linear_rows){0};
 }
 #endif
