@@ -38,7 +38,7 @@ func TestOpsOnThreadsThatCalledNothingBefore(t *testing.T) {
 			}
 			var cases []optable.Case
 			for _, c := range op.Cases {
-				if !c.Large && !(b.Name() == "ptx" && c.Adapted()) && (b.Name() == "cuda" || !long(op, c)) { // kernels of prompts have the long cases
+				if !c.Large && !(b.Name() == "ptx" && c.Adapted()) && (b.Name() == "cuda" || !long(b, op, c)) { // kernels of prompts have the long cases
 					cases = append(cases, c)
 				}
 			}
