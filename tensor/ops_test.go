@@ -45,17 +45,20 @@ func eachBackend(t *testing.T, f func(t *testing.T, b kernel.Backend, d *gpu.Dev
 // No op may leave its device. Under the race detector the kernels of the CPUs are left out, which are slow there and share
 // nothing with what it looks for, and so are long cases. The fake GPU, which computes by the kernels of the backend go, has none either:
 // what it adds, who may touch which memory and when, does not depend on how much there is. Short tests leave out long cases, and the
-// instructions below those of this processor.
+// instructions below those of this processor. Pure Go is checked beside C where C is there: references take most of the time.
 func TestOps(t *testing.T) {
 	strictly(t)
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
 		devices := []*gpu.Device{d}
 		if b.Name() == "c" && !testing.Short() {
-			devices = append(devices, withFewerInstructions(t, b, d)...)
+			devices = append(append(devices, withFewerInstructions(t, b, d)...), pureGo(t))
 		}
 		t.Parallel() // with the other backends: references are made by one thread
 		if raceDetector && (b.Name() == "go" || b.Name() == "c") {
 			t.Skip("left out under the race detector")
+		}
+		if b.Name() == "go" && csrc.Backend() != nil && !testing.Short() {
+			t.Skip("checked beside C")
 		}
 		short := testing.Short() || raceDetector || b.Name() == "fake" || d.Info().Name == "interpreter of PTX" // csrc/testdata/libcuda.c
 		for _, op := range optable.Table() {
@@ -87,6 +90,15 @@ func TestOps(t *testing.T) {
 			})
 		}
 	})
+}
+
+func pureGo(t *testing.T) *gpu.Device {
+	d, err := gpu.OpenBackend(purego.Backend(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
 }
 
 // withFewerInstructions opens the CPU at each level of instructions below that of d.
