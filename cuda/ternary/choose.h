@@ -40,6 +40,7 @@ typedef struct ternary_bits {
     int threads;                  /* of a block */
     int units;                    /* of 64 bytes of a row that a warp has */
     int tiles, most, stages;      /* tiles of 16 rows: of the matrix, of a block, in shared memory at once */
+    int ahead;                    /* tiles that a block asks for before the kernel before it has ended */
     int64_t blocks, shared_bytes; /* of a block */
 } ternary_bits;
 
@@ -75,41 +76,65 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
     return t;
 }
 
-/* Threads of a block, so that a thread has 64 registers, or 80 where x has two bytes and a warp two units. Tiles in
- * shared memory: of two bytes and short rows, of others, and of rows that leave no room for so many. */
-enum { TERNARY_BITS_THREADS = 1024, TERNARY_BITS_THREADS_SHORTS = 768, TERNARY_BITS_STAGES_SHORTS = 8,
-       TERNARY_BITS_STAGES = 5, TERNARY_BITS_STAGES_LONG = 3 };
+/* Threads of a block, so that a thread has 64 registers, or 80 where x has two bytes and a warp two units; of blocks
+ * with short rows. Tiles in shared memory: of short rows, of long ones, and where there is no room for so many. */
+enum { TERNARY_BITS_THREADS = 1024, TERNARY_BITS_THREADS_SHORTS = 768, TERNARY_BITS_THREADS_SHORT_ROWS = 256,
+       TERNARY_BITS_STAGES_SHORT_ROWS = 8, TERNARY_BITS_STAGES = 5, TERNARY_BITS_STAGES_FEW = 3 };
+/* Bytes of weights, for each multiprocessor, that are on their way while the kernel before ends. More of them delay its
+ * last writes, and the read of x. */
+enum { TERNARY_BITS_AHEAD = 48 << 10 };
 
-/* 0 blocks where the rows are too long, or too many for their sums. Blocks of two or three tiles build the planes of x
- * less often than those of one, and start no later. From four tiles on, two blocks a multiprocessor hide more latency,
- * where their registers fit and x has few planes. A warp has two units. It has one where x has two bytes, whose columns
- * take registers: of rows of up to 16 units, or 32 with more than three tiles a block. x_bytes are those of an element
- * that a block keeps: 0 to 2. */
+/* Blocks that fit a multiprocessor. */
+static inline int64_t ternary_bits_fit(int64_t shared_bytes, const vb_gpu *gpu) {
+    return (gpu->shared_bytes + 1024) / (shared_bytes + 1024);
+}
+
+/* 0 blocks where the rows are too long, or too many for their sums. Blocks of up to four tiles build the planes of x
+ * less often than those of one, and start no later. From there on two blocks a multiprocessor hide more latency, where
+ * x has few planes. Codes whose next kernel finds no room beside them have blocks of few tiles, as many as fit.
+ * A warp has two units. It has one where x has two bytes, whose columns take registers: of rows of up to 16 units, or
+ * 32 with more than three tiles a block. x_bytes are those of an element that a block keeps: 0 to 2. */
 static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int x_bytes, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0};
     const int64_t units = vb_ceil_div(row_bytes, 64), tiles = vb_ceil_div(rows, 16), each = gpu->multiprocessors,
-                  pairs = vb_ceil_div(tiles, 2), two = tiles <= TERNARY_BITS_STAGES_LONG * each ? 16 : 32,
-                  unit = x_bytes < 2 || units > two ? 2 : 1,
-                  warps = vb_ceil_div(units, unit);
-    const int limit = x_bytes == 2 && unit > 1 ? TERNARY_BITS_THREADS_SHORTS : TERNARY_BITS_THREADS;
+                  pairs = vb_ceil_div(tiles, 2), two = tiles <= 3 * each ? 16 : 32,
+                  unit = x_bytes < 2 || units > two ? 2 : 1, warps = vb_ceil_div(units, unit),
+                  stage_bytes = 1024 * unit * warps;
+    const int limit = x_bytes == 2 && unit > 1 ? TERNARY_BITS_THREADS_SHORTS : TERNARY_BITS_THREADS,
+              short_rows = units <= 16;
     if (units == 0 || 32 * warps > limit || tiles == 0 || rows > INT32_MAX - 32) return none;
-    const int64_t blocks = tiles > 3 * each && units <= 16 && x_bytes < 2 ? 2 * each : pairs < each ? pairs : each,
-                  most = vb_ceil_div(tiles, blocks), stage_bytes = 1024 * units,
-                  /* four sums a row and warp; x, with 16 bytes behind each 128 where it is rounded to one byte */
-                  rest = warps * (256 * most + (x_bytes == 2 ? 512 : 288 * x_bytes) * unit),
-                  room = (gpu->shared_bytes - 1024 - rest) / stage_bytes,
-                  wanted = x_bytes == 2 && units <= 16 ? TERNARY_BITS_STAGES_SHORTS : TERNARY_BITS_STAGES,
-                  fewest = TERNARY_BITS_STAGES_LONG,
-                  stages = room < wanted || (x_bytes == 2 && unit == 2) ? fewest : wanted,
-                  held = most < stages ? most : stages;
-    if (room < held) return none;
-    const ternary_bits b = {32 * (int)warps, (int)unit, (int)tiles, (int)most, (int)stages, blocks,
-                            held * stage_bytes + rest};
+    int64_t of = tiles > 4 * each && short_rows && x_bytes < 2 ? 2 : 1, /* blocks of a multiprocessor */
+            blocks = of == 1 && pairs < each ? pairs : of * each, most = vb_ceil_div(tiles, blocks),
+            stages = short_rows                  ? TERNARY_BITS_STAGES_SHORT_ROWS
+                     : x_bytes == 2 && unit == 2 ? TERNARY_BITS_STAGES_FEW
+                                                 : TERNARY_BITS_STAGES;
+    /* x, with 16 bytes behind each 128 where it is rounded to one byte; four sums a row and warp */
+    const int64_t x = warps * unit * (x_bytes == 2 ? 512 : 288 * x_bytes), sums = 256 * warps;
+    int64_t held = most < stages ? most : stages, shared_bytes = held * stage_bytes + x + sums * most;
+    if (x_bytes == 0 && of == 2 && ternary_bits_fit(shared_bytes, gpu) <= of) {
+        stages = held = TERNARY_BITS_STAGES_FEW;
+        of = vb_ceil_div(tiles, stages * each) + 1;
+        do {
+            blocks = --of * each;
+            most = vb_ceil_div(tiles, blocks);
+            shared_bytes = held * stage_bytes + sums * most;
+        } while (of > 2 && ternary_bits_fit(shared_bytes, gpu) < of);
+    }
+    if (shared_bytes > gpu->shared_bytes - 1024 && stages > TERNARY_BITS_STAGES_FEW) {
+        shared_bytes -= (held - TERNARY_BITS_STAGES_FEW) * stage_bytes;
+        stages = TERNARY_BITS_STAGES_FEW;
+    }
+    if (shared_bytes > gpu->shared_bytes - 1024) return none;
+    const int64_t fit = ternary_bits_fit(shared_bytes, gpu) - of, next = (fit > 0 && fit < of ? fit : of) * each,
+                  tile_bytes = 16 * row_bytes * (next < blocks ? next : blocks),
+                  ahead = x_bytes ? stages : each * TERNARY_BITS_AHEAD / tile_bytes;
+    const ternary_bits b = {32 * (int)warps, (int)unit, (int)tiles, (int)most, (int)stages,
+                            (int)(ahead < 1 ? 1 : ahead < stages ? ahead : stages), blocks, shared_bytes};
     return b;
 }
 
 static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
-    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0}};
+    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}};
     const int words = vb_aligned16(a->activations) && (uintptr_t)a->weights % 4 == 0 && a->row_bytes % 4 == 0 &&
         a->k % 16 == 0;
     const int pieces = words && vb_aligned16(a->weights) && a->layout == VB_INT2_INTERLEAVED;
@@ -159,7 +184,7 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
 
 /* 0 blocks where the operation is composed. */
 static inline ternary_bits choose_bit_linear(const vb_bit_linear_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0};
     const int aligned = vb_aligned16(a->in) && vb_aligned16(a->up) && vb_aligned16(a->norm) &&
         vb_aligned16(a->weights) && vb_aligned16(a->weights2) && vb_aligned16(a->weights3);
     if (a->m != 1 || a->k % 16 || a->layout != VB_INT2_INTERLEAVED || gpu->capability < 90 || !gpu->hopper || !aligned)
@@ -192,7 +217,7 @@ static inline int64_t tmac_slices(const vb_tmac_matmul_args *a) {
 enum { TERNARY_TMAC_UNIT = 256 };
 
 static inline ternary_bits tmac_bits_of(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0};
     if (a->n != 1 || a->lut || a->k % 64 || a->groups != 1 || gpu->capability < 90 || !gpu->hopper ||
         !vb_aligned16(a->weights))
         return none;

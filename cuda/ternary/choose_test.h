@@ -48,8 +48,10 @@ static void test_ternary(void) {
                       t->tiles, (long)t->blocks);
                 CHECK(j > 0 || (int64_t)t->tiles * 16 >= a.n, "%d tiles", t->tiles);
                 CHECK(t->shared_bytes <= gpu->shared_bytes, "%ld bytes", (long)t->shared_bytes);
-                CHECK(t->stages == TERNARY_BITS_STAGES || t->stages == TERNARY_BITS_STAGES_LONG, "%d stages",
-                      t->stages);
+                CHECK(t->stages == TERNARY_BITS_STAGES || t->stages == TERNARY_BITS_STAGES_FEW ||
+                          (t->stages == TERNARY_BITS_STAGES_SHORT_ROWS &&
+                           t->threads <= TERNARY_BITS_THREADS_SHORT_ROWS), "%d stages, %d threads", t->stages, t->threads);
+                CHECK(t->ahead >= 1 && t->ahead <= t->stages, "%d of %d tiles ahead", t->ahead, t->stages);
                 CHECK(t->units == 2, "%d units", t->units);
             }
             const bool mma = c.kernel == TERNARY_MMA_16 || c.kernel == TERNARY_MMA_MANY;
@@ -65,7 +67,15 @@ static void test_ternary(void) {
         }
     }
     vb_w2a8_gemv_args a = w2a8_of(1, 20480, 3200);
-    CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_BITS, "20480 x 3200 on an H200");
+    ternary_choice c = choose_w2a8_gemv(&a, &gpus[7]);
+    CHECK(c.kernel == TERNARY_BITS, "20480 x 3200 on an H200");
+    CHECK(c.bits.stages == TERNARY_BITS_STAGES_FEW && c.bits.ahead == 1 &&
+              c.blocks / gpus[7].multiprocessors <= ternary_bits_fit(c.bits.shared_bytes, &gpus[7]),
+          "%ld blocks of %ld bytes", (long)c.blocks, (long)c.bits.shared_bytes);
+    vb_w2a8_gemv_args fewer = w2a8_of(1, 13824, 2560);
+    c = choose_w2a8_gemv(&fewer, &gpus[7]);
+    CHECK(c.blocks == 2 * gpus[7].multiprocessors && c.bits.ahead == c.bits.most / 2, "%d of %d tiles ahead",
+          c.bits.ahead, c.bits.most);
     a.lanes = 4;
     CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_BITS, "20480 x 3200 with 4 lanes");
     a.threads = 128;
@@ -90,7 +100,7 @@ static void test_ternary(void) {
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.blocks > 0, "a column");
     t.k = 2560;
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.units == 1 &&
-              bits.stages == TERNARY_BITS_STAGES_SHORTS, "short rows");
+              bits.stages == TERNARY_BITS_STAGES_SHORT_ROWS, "short rows");
     t.k = 512 * 24;
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.units == 2, "24 warps");
     t.k = 512 * 25;

@@ -33,11 +33,12 @@ struct BitsMatrix {
 };
 
 // The matrices, one after the other. Short: a kernel waits for each line of its parameters before the first use.
-// A block has `tiles` tiles, each of the first `more` blocks one more; `most` is the greater number.
+// A block has `tiles` tiles, each of the first `more` blocks one more; `most` is the greater number. They lie as far
+// apart as there are blocks, so that all blocks read neighbouring memory. `ahead` are asked for before the wait.
 template <int MATRICES>
 struct BitsJob {
     BitsMatrix matrix[MATRICES];
-    int k, row_bytes, tiles, more, most;
+    int k, row_bytes, tiles, more, most, ahead;
     const void *x;               // codes or floats
     const float *add;            // to the first matrix
     const float *x_scale, *bias; // of codes
@@ -209,8 +210,9 @@ struct Rounding {
 };
 
 // SHORTS has a scale a warp, for its elements of x, so that the warps need not wait for the greatest of all.
-template <Source SOURCE, int MATRICES, int UNITS, int STAGES>
-__global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_THREADS_SHORTS : TERNARY_BITS_THREADS)
+// TOGETHER tiles are multiplied at a time. THREADS and BLOCKS bound the registers.
+template <Source SOURCE, int MATRICES, int UNITS, int STAGES, int TOGETHER, int THREADS, int BLOCKS>
+__global__ void __launch_bounds__(THREADS, BLOCKS)
     bits_kernel(VB_IN_PLACE BitsJob<MATRICES> job) {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) char memory[];
@@ -221,36 +223,37 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32, group = lane / 4,
               word = lane % 4;
     const int row_bytes = job.row_bytes, pieces = row_bytes / 16, k = job.k, x_bytes = 256 * UNITS * warps;
-    const int block = blockIdx.x, first = block * job.tiles + smaller(block, job.more),
-              count = job.tiles + (block < job.more);
-    const int stage_bytes = ceil_div(pieces, 4) * 1024;
+    const int first = blockIdx.x, step = gridDim.x, count = job.tiles + (first < job.more);
+    const int stage_bytes = warps * UNITS * 1024;
     int *const parts = reinterpret_cast<int *>(memory + smaller(job.most, STAGES) * stage_bytes);
     signed char *const codes = reinterpret_cast<signed char *>(parts + job.most * warps * 64);
-    const auto unit_is = [&](int u) { return u == 0 || 4 * (warp * UNITS + u) < pieces; };
-    // [STAGES][units of a row][half][row][piece]. Pieces are turned by rows: eight rows of a piece meet in no bank.
-    const unsigned own = shared_address(memory) + warp * UNITS * 1024, to = own + (group * 4 + (word ^ group / 2)) * 16,
-                   from = own + lane / 8 % 2 * 512 + (lane % 8 * 4 + (lane / 16 ^ lane % 8 / 2)) * 16;
+    // [STAGES][warps][half][row][piece of the warp]. Pieces are turned by rows: eight rows of a piece meet in no bank.
+    // A copy of a warp takes 64 or 128 neighbouring bytes of each row: whole lines, where there are two units.
+    constexpr int across = 4 * UNITS, down = 32 / across;
+    const int row = lane / across, piece = lane % across;
+    const auto turned = [](int row, int piece) {
+        return (row * across + (piece ^ (UNITS == 2 ? row % 8 : row % 8 / 2))) * 16;
+    };
+    const unsigned own = shared_address(memory) + warp * UNITS * 1024, to = own + turned(row, piece),
+                   from = own + turned(lane / 8 % 2 * 8 + lane % 8, lane / 16);
     // Asks for tile t, which lies in stage t % STAGES, `at` bytes behind the first.
     const auto fetch = [&](int t, int at) {
         if (t < count) {
-            const int j = job.matrix_of(first + t), row = job.row_in(j, first + t) + group;
-            const int piece = 4 * warp * UNITS + word, n = job.matrix[j].n;
-            const char *const w =
-                static_cast<const char *>(job.matrix[j].weights) + (int64_t)row * row_bytes + 16 * piece;
+            const int tile = first + t * step, j = job.matrix_of(tile), r = job.row_in(j, tile) + row;
+            const int p = across * warp + piece, n = job.matrix[j].n;
+            const char *const w = static_cast<const char *>(job.matrix[j].weights) + (int64_t)r * row_bytes + 16 * p;
 #pragma unroll
-            for (int half = 0; half < 2; half++)
-#pragma unroll
-                for (int u = 0; u < UNITS; u++)
-                    if (unit_is(u))
-                        copy_async(to + at + (2 * u + half) * 512, w + half * 8 * row_bytes + 64 * u,
-                                   row + 8 * half < n && piece + 4 * u < pieces);
+            for (int i = 0; i < 16; i += down) // of two units each other time the rows are 4 to 7, or 12 to 15
+                copy_async((UNITS == 2 ? to ^ i % 8 * 16 : to) + at + i * across * 16, w + (int64_t)i * row_bytes,
+                           r + i < n && p < pieces);
         }
         copy_async_commit();
     };
 
     if (!job.settled) wait_for_previous_kernel();
+    const int ahead = rounds ? STAGES : job.ahead;
 #pragma unroll 1
-    for (int t = 0; t < STAGES; t++) fetch(t, t * stage_bytes);
+    for (int t = 0; t < ahead; t++) fetch(t, t * stage_bytes);
     Rounding<SOURCE, MATRICES, UNITS> rounding{job, {}, {}};
     if (rounds) rounding.read_norm();
     if (job.settled) wait_for_previous_kernel();
@@ -290,9 +293,11 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
                 v[u][q] = q < here ? *reinterpret_cast<const int4 *>(x + (rounds ? padded(at + 16 * q) : at + 16 * q))
                                    : make_int4(0, 0, 0, 0);
         }
+#pragma unroll 1
+    for (int t = ahead; t < STAGES; t++) fetch(t, t * stage_bytes);
     // The factors of the sums are asked for beside x.
     const auto ending = [&](int i) {
-        const int j = job.matrix_of(first + i / 16), row = job.row_in(j, first + i / 16) + i % 16;
+        const int tile = first + i / 16 * step, j = job.matrix_of(tile), row = job.row_in(j, tile) + i % 16;
         return ending_of(job.results_of(j), 0, smaller(row, job.matrix[j].n - 1));
     };
     Ending mine;
@@ -322,20 +327,8 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
     const int next = word == 3 ? -2 : 2;
     const int high = word == 0 ? -256 : 256, high_next = word == 0 ? -128 : word == 3 ? 8192 : 128;
     int *part = parts + warp * 64 + (SOURCE == SHORTS ? lane ^ 3 : lane); // [most][warps][half][group][lane % 4]
-#pragma unroll 1
-    for (int t = 0, at = 0; t < count; t++) {
-        copy_async_wait<STAGES - 1>();
-        __syncwarp();
-        unsigned w[UNITS][2][4];
-#pragma unroll
-        for (int u = 0; u < UNITS; u++)
-#pragma unroll
-            for (int pair = 0; pair < 2; pair++)
-                if (unit_is(u))
-                    read_rows(w[u][pair], (from + at + u * 1024) ^ pair * 32);
-                else
-                    for (unsigned &v : w[u][pair]) v = 0;
-        int sums[2], first_sums[4], second_sums[4];
+    const auto multiply = [&](const unsigned(&w)[UNITS][2][4], int *to) {
+        int first_sums[4], second_sums[4];
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
             const unsigned(&p)[4] = columns[0][u], (&q)[4] = columns[bytes - 1][u];
@@ -349,14 +342,36 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int *const a = first_sums + 2 * half, *const b = second_sums + 2 * half;
-            sums[half] = SOURCE == SHORTS ? 2 * a[0] + a[1] + high * b[0] + high_next * b[1]
-                                          : (a[0] + 2 * b[0]) + next * (a[1] + 2 * b[1]);
+            to[32 * half] = SOURCE == SHORTS ? 2 * a[0] + a[1] + high * b[0] + high_next * b[1]
+                                             : (a[0] + 2 * b[0]) + next * (a[1] + 2 * b[1]);
         }
-        part[0] = sums[0], part[32] = sums[1];
-        part += warps * 64;
-        fetch(t + STAGES, at);
-        at += stage_bytes;
-        if (at == STAGES * stage_bytes) at = 0;
+    };
+    int stage = 0;
+#pragma unroll 1
+    for (int t = 0; t < count; t += TOGETHER) {
+        copy_async_wait<STAGES - TOGETHER>();
+        __syncwarp();
+        unsigned w[TOGETHER][UNITS][2][4];
+        int at[TOGETHER];
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            at[i] = stage;
+            if (i > 0 && t + i >= count) at[i] = at[i - 1]; // once more
+            stage += stage_bytes;
+            if (stage == STAGES * stage_bytes) stage = 0;
+#pragma unroll
+            for (int u = 0; u < UNITS; u++)
+#pragma unroll
+                for (int pair = 0; pair < 2; pair++) read_rows(w[i][u][pair], (from + at[i]) ^ (u * 64 + pair * 32));
+        }
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) {
+            const bool again = i > 0 && t + i >= count;
+            multiply(w[i], again ? part - warps * 64 : part);
+            if (!again) part += warps * 64;
+        }
+#pragma unroll
+        for (int i = 0; i < TOGETHER; i++) fetch(t + i + STAGES, at[i]);
     }
     __syncthreads();
     if (SOURCE == SHORTS && job.normed) {
@@ -365,7 +380,7 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
         factor = 1.0f / sqrtf(squares / float(k) + job.eps);
     }
     for (int i = threadIdx.x; i < count * 16; i += blockDim.x) {
-        const int j = job.matrix_of(first + i / 16), row = job.row_in(j, first + i / 16) + i % 16;
+        const int tile = first + i / 16 * step, j = job.matrix_of(tile), row = job.row_in(j, tile) + i % 16;
         const int4 *const part = reinterpret_cast<const int4 *>(parts) + i / 16 * warps * 16 + i % 16;
         Ending e = i == threadIdx.x ? mine : ending(i);
         int sum = 0;
@@ -393,16 +408,28 @@ __global__ void __launch_bounds__(SOURCE == SHORTS && UNITS > 1 ? TERNARY_BITS_T
 template <Source SOURCE, int MATRICES>
 vb_status launch_bits(BitsJob<MATRICES> &job, const ternary_bits &cut, vb_stream *stream) {
     job.tiles = int(cut.tiles / cut.blocks), job.more = int(cut.tiles % cut.blocks), job.most = cut.most;
-    const auto with = [&](auto units, auto stages) {
+    job.ahead = cut.ahead;
+    const auto with = [&](auto units, auto stages, auto together, auto threads, auto blocks) {
         return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes,
-                                 bits_kernel<SOURCE, MATRICES, decltype(units)::value, decltype(stages)::value>, job);
+                                 bits_kernel<SOURCE, MATRICES, decltype(units)::value, decltype(stages)::value,
+                                             decltype(together)::value, decltype(threads)::value,
+                                             decltype(blocks)::value>,
+                                 job);
     };
-    const Constant<SOURCE == SHORTS ? 1 : 2> few;
-    const Constant<TERNARY_BITS_STAGES_LONG> long_rows;
-    if (SOURCE == SHORTS && cut.stages == TERNARY_BITS_STAGES_SHORTS)
-        return with(few, Constant<SOURCE == SHORTS ? TERNARY_BITS_STAGES_SHORTS : TERNARY_BITS_STAGES>());
-    if (cut.stages == TERNARY_BITS_STAGES) return with(few, Constant<TERNARY_BITS_STAGES>());
-    return cut.units == 2 ? with(Constant<2>(), long_rows) : with(few, long_rows);
+    constexpr bool shorts = SOURCE == SHORTS;
+    const Constant<1> one;
+    const Constant<2> two;
+    const Constant<shorts ? 1 : 2> units;
+    const Constant<TERNARY_BITS_THREADS> threads;
+    const Constant<shorts ? TERNARY_BITS_THREADS : TERNARY_BITS_THREADS_SHORT_ROWS> few_threads;
+    const Constant<TERNARY_BITS_STAGES_FEW> few;
+    if (cut.stages == TERNARY_BITS_STAGES_SHORT_ROWS)
+        return with(units, Constant<TERNARY_BITS_STAGES_SHORT_ROWS>(), units, few_threads, units);
+    if (cut.stages == TERNARY_BITS_STAGES) return with(units, Constant<TERNARY_BITS_STAGES>(), one, threads, one);
+    if (shorts ? cut.units == 2 : cut.threads <= TERNARY_BITS_THREADS_SHORT_ROWS)
+        return with(two, few, one, Constant<shorts ? TERNARY_BITS_THREADS_SHORTS : TERNARY_BITS_THREADS_SHORT_ROWS>(),
+                    Constant<shorts ? 1 : 4>());
+    return with(units, few, one, threads, one);
 }
 
 } // namespace
