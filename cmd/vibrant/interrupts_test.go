@@ -3,6 +3,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -260,4 +261,28 @@ func TestInterruptStopsAnAnswer(t *testing.T) {
 	syscall.Kill(os.Getpid(), syscall.SIGINT)
 	h.leaves(130)
 	h.expect("vibrant: interrupted")
+}
+
+// TestInterruptTakesBackAPasteWithoutAnEnd has Ctrl-C come in a paste, of which the terminal's driver then drops the rest and its end:
+// the next line is a line.
+func TestInterruptTakesBackAPasteWithoutAnEnd(t *testing.T) {
+	in, keys := io.Pipe()
+	defer keys.Close()
+	p := newPlainReader(in, io.Discard)
+	defer p.close()
+	io.WriteString(keys, pasteStart+"one\n")
+	io.WriteString(keys, "two\n")
+	keys.Write(nil) // is read when both lines are taken
+	p.interrupts <- os.Interrupt
+	if text, err := p.line(""); err != errLineInterrupted {
+		t.Fatalf("%q, %v", text, err)
+	}
+	io.WriteString(keys, "/bye\n")
+	if text, err := p.line(""); text != "/bye" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	io.WriteString(keys, pasteStart+"a\nb"+pasteEnd+"\n")
+	if text, err := p.line(""); text != "a\nb" || err != nil {
+		t.Errorf("a whole paste: %q, %v", text, err)
+	}
 }

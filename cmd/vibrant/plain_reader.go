@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"regexp"
 	"strings"
+	"sync/atomic"
 )
 
 // plainReader reads lines as the terminal's driver edits them: where it takes no part in line editing, as TERM=dumb,
@@ -15,6 +16,7 @@ type plainReader struct {
 	out        io.Writer
 	lines      chan readLine
 	interrupts chan os.Signal
+	cancelled  atomic.Int64 // lines, by Ctrl-C
 	prompted   bool
 }
 
@@ -29,7 +31,7 @@ func newPlainReader(in io.Reader, out io.Writer) *plainReader {
 	go func() { // ends with the input, or with the process
 		r := bufio.NewReader(in)
 		for {
-			text, err := readPlainLine(r)
+			text, err := p.read(r)
 			p.lines <- readLine{text, err}
 			if err != nil {
 				return
@@ -53,12 +55,17 @@ func cooked(typed string) string {
 // positionReport is the answer to a probe that came late.
 var positionReport = regexp.MustCompile(`\x1b\[[0-9]+;[0-9]+R`)
 
-// readPlainLine reads a line, or all lines of a paste that the terminal has marked.
-func readPlainLine(r *bufio.Reader) (string, error) {
+// read reads a line, or all lines of a paste that the terminal has marked. Ctrl-C takes back what came of a paste: the terminal's
+// driver drops the rest and its end.
+func (p *plainReader) read(r *bufio.Reader) (string, error) {
 	text, err := r.ReadString('\n')
+	cancelled := p.cancelled.Load()
 	for err == nil && strings.Count(text, pasteStart) > strings.Count(text, pasteEnd) {
 		var more string
 		more, err = r.ReadString('\n')
+		if now := p.cancelled.Load(); now != cancelled {
+			cancelled, text = now, ""
+		}
 		text += more
 	}
 	if text != "" && err == io.EOF {
@@ -86,6 +93,7 @@ func (p *plainReader) line(prompt string) (string, error) {
 		}
 		return l.text, l.err
 	case <-p.interrupts:
+		p.cancelled.Add(1)
 		io.WriteString(p.out, "\n")
 		return "", errLineInterrupted
 	}
