@@ -7,7 +7,7 @@
  * (cpu_linear_avx512.c) have four, and four more operations that spread scales over lanes.
  *
  * Weights from the second level of the cache, one core of an AMD EPYC (Zen 4), GB/s, with that file and this one:
- * Q4_K 18.9 and 27.8, Q5_K 19.2 and 25.8, Q6_K 28.9 and 32.8. */
+ * Q4_K 18.9 and 27.7, Q5_K 19.2 and 25.7, Q6_K 28.9 and 32.6. */
 #include "cpu_linear.h"
 #include "quant.h"
 

@@ -39,7 +39,7 @@ struct N4Tile {
     static_assert(bytes == vb_n4_tile_bytes(P::format) && bytes % 16 == 0,
                   "what the chooser plans with; loads of 16 bytes");
     static constexpr bool offsets = P::small && P::zero != 0;
-    static constexpr bool takes_two = (P::small && !P::mins) || P::e4m3; // scales become floats one by one
+    static constexpr bool takes_two = P::small || P::e4m3; // scales become floats one by one
 
     // One warp quantizes a row, of which v are 4 elements of each 128 a lane. TWO: clears the row two below.
     template <bool TWO>
