@@ -54,6 +54,8 @@ static inline bool linear_places_heads(const linear_qkv_shape *s) {
  * They come one after the other, each on all multiprocessors; or, where it is faster, at the same time, each on its
  * part of them.
  * Clusters of the second find room where the clusters of the first are no smaller.
+ * Of up to 64 rows of x whose heads the products do not place, the second may have shares too, with memory of their
+ * own.
  * Blocks without clusters leave every other multiprocessor of many pairs. */
 static inline void linear_plan_qkv_units(const vb_gpu *gpu, const linear_qkv_shape *s, linear_qkv_choice *c) {
     const vb_packed_format f = vb_packed_format_of(s->q_type), fv = vb_packed_format_of(s->v_type);
@@ -78,6 +80,7 @@ static inline void linear_plan_qkv_units(const vb_gpu *gpu, const linear_qkv_sha
         return;
     }
     c->v_units = linear_plan_units(gpu, fv, s->n, kv_rows, s->cols, false, all, 4);
+    const bool shares = s->n <= LINEAR_FEW_UNITS && !(c->qk_units.cluster > 0 && c->v_units.cluster > 0);
     const double later = 2; /* v begins */
     double least = c->qk_units.time + c->v_units.time;
     for (int on = all - 8; linear_has_wgmma(gpu) && on >= all / 2; on -= 8) {
@@ -86,7 +89,7 @@ static inline void linear_plan_qkv_units(const vb_gpu *gpu, const linear_qkv_sha
         const linear_units v =
             linear_plan_units(gpu, fv, s->n, kv_rows, s->cols, false, all - linear_unit_blocks(&qk), together);
         const double time = qk.time > v.time + later ? qk.time : v.time + later;
-        if (v.ksplit == 1 && time < least) c->qk_units = qk, c->v_units = v, least = time;
+        if ((v.ksplit == 1 || shares) && time < least) c->qk_units = qk, c->v_units = v, least = time;
     }
 }
 

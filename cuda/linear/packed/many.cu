@@ -108,6 +108,7 @@ struct ManyX {
     int64_t n, cols;
     HalfRows rows; // these where inverse is null
     float eps;
+    unsigned *arrived = nullptr; // counters of shared units; null for the stream's first
 };
 
 vb_status convert_x(ManyX *to, const float *x, const LinearExtra &extra, int64_t n, int64_t cols, int64_t partial,
@@ -172,12 +173,17 @@ int set_units(Product *product, const ManyX &x, const linear_units &units, vb_st
                   "what the chooser plans with");
     for (const Matrix &m : product->matrices) product->tile_rows += m.tile_rows;
     product->inverse = x.inverse, product->from = x.rows, product->eps = x.eps, product->partial = x.partial,
-    product->arrived = counters(stream), product->n = x.n;
+    product->arrived = x.arrived ? x.arrived : counters(stream), product->n = x.n;
     product->cols = (int)x.cols, product->k_tiles = (int)Packed<Block>::tiles_of(x.cols);
     product->token_blocks = units.token_blocks;
     product->whole = units.whole, product->ksplit = units.ksplit, product->cluster = units.cluster,
     product->pair = units.pair;
     return product->units = (int)linear_unit_count(&units);
+}
+
+// Counters that the shared units of a product take.
+int shared_counters(const linear_units &units) {
+    return (units.row_blocks * units.token_blocks - units.whole) * units.pair * unit_groups;
 }
 
 // The work of the kernel before a product: it makes x, an adapter's h = (x V) * codes, or nothing.
@@ -224,11 +230,12 @@ vb_status wgmma_product(const ManyX &x, Product product, const linear_units &uni
 #endif
 
 // The products of x with up to three matrices of one type. A product runs beside the kernel before, unless that kernel
-// makes x, or the product needs sums of shares. Beside a kernel that makes h it waits for h late.
+// makes x, or may use the same memory for sums of shares. Beside a kernel that makes h it waits for h late.
 template <class Block, bool SWIGLU>
 vb_status multiply(const ManyX &x, Product product, const linear_units &units, vb_stream *stream, Before before) {
     set_units<Block>(&product, x, units, stream);
-    product.beside = before != makes_x && units.ksplit == 1, product.late = product.beside && before == makes_h;
+    product.beside = before != makes_x && (units.ksplit == 1 || x.arrived);
+    product.late = product.beside && before == makes_h;
 #ifdef VB_WITH_SM90
     if (units.kernel == LINEAR_PACKED_N32_SM90) return n32_sm90_product<Block, SWIGLU>(x.x, x.cols, product, stream);
     if (units.kernel == LINEAR_PACKED_MANY_SM90) return wgmma_product<Block, SWIGLU>(x, product, units, stream);
@@ -248,7 +255,7 @@ vb_status multiply_two(const ManyX &x, Product first, const linear_units &of_fir
                        const linear_units &of_second, vb_stream *stream) {
     const int units = set_units<A>(&first, x, of_first, stream) + set_units<B>(&second, x, of_second, stream);
     second.partial += linear_partial_bytes(&of_first) / (int64_t)sizeof(float);
-    second.arrived += (of_first.row_blocks * of_first.token_blocks - of_first.whole) * unit_groups;
+    second.arrived += shared_counters(of_first);
     const auto run = [&](auto of_a, auto of_b, auto kernel) {
         using S = decltype(of_a);
         return launch_overlapped(stream, units, S::threads, larger(S::shared, decltype(of_b)::shared), kernel, x.x,
@@ -366,8 +373,11 @@ vb_status packed_many_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c,
     values.heads = product.heads;
     if (same) product.matrices[2] = values.matrices[0];
     const Adapter adapter = adapter_of(a);
+    const int blocks = linear_unit_blocks(&c.qk_units) + linear_unit_blocks(&c.v_units);
+    const bool beside = !same && c.v_units.ksplit > 1 && blocks <= gpu_of(stream).multiprocessors;
     const int64_t of_qk = linear_partial_bytes(&c.qk_units), of_v = linear_partial_bytes(&c.v_units),
-                  partial = c.together ? of_qk + of_v : larger(of_qk, of_v), room = with_projected(partial, adapter, n);
+                  partial = c.together || beside ? of_qk + of_v : larger(of_qk, of_v),
+                  room = with_projected(partial, adapter, n);
     ManyX x;
     if (a.prepared) VB_TRY(take_rows(&x, normed_rows(a.normed, n, cols, layer_flag), a.eps, n, cols, room, stream));
     else VB_TRY(convert_x(&x, a.x, {true, a.norm, a.eps, nullptr}, n, cols, room, stream));
@@ -383,6 +393,7 @@ vb_status packed_many_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c,
     }
     // v begins beside q and k, which have then waited for the adapter's products with x
     VB_TRY(multiply(a.wq.type, x, product, c.qk_units, stream, same && product.h ? makes_h : makes_x));
+    if (beside) x.partial += of_qk / (int64_t)sizeof(float), x.arrived = counters(stream) + shared_counters(c.qk_units);
     return same ? VB_OK : multiply(a.wv.type, x, values, c.v_units, stream, makes_nothing);
 }
 
