@@ -25,11 +25,10 @@ type Batch struct {
 	active []*Sequence // in the order of the rows of a pass
 	joined []*Sequence // since the newest step: their first token was chosen by their prompt
 
-	stepPlaces *tensor.Tensor // one element a row, in the order of active: which place of the cache it is
-	source     *codeSource    // of sequences that join
-	current    bool           // the rows' tensors are what active says; else they are written before the next step
-	ahead      bool           // and the next step, which feeds them, is on the device already
-	lost       bool           // the states of recurrent sequences
+	source  *codeSource // of sequences that join
+	current bool        // the rows' tensors are what active says; else they are written before the next step
+	ahead   bool        // and the next step, which feeds them, is on the device already
+	lost    bool        // the states of recurrent sequences
 }
 
 // Sequence is a member of a Batch.
@@ -53,11 +52,7 @@ func NewBatch(m *model.Model, sequences int, o Options) (*Batch, error) {
 		return nil, fmt.Errorf("engine: batch of %d sequences: want 1 to %d", sequences, MaxSequences)
 	}
 	b := &Batch{places: make([]bool, sequences)}
-	err := b.open(m, sequences, sequences, sequences, o)
-	if err == nil {
-		err = b.ints(map[**tensor.Tensor]int{&b.stepPlaces: sequences})
-	}
-	if err != nil {
+	if err := b.open(m, sequences, sequences, sequences, o); err != nil {
 		b.Close()
 		return nil, err
 	}
@@ -66,7 +61,6 @@ func NewBatch(m *model.Model, sequences int, o Options) (*Batch, error) {
 
 // Close gives the batch's memory back. Closing twice is harmless.
 func (b *Batch) Close() error {
-	b.stepPlaces.Free()
 	err := b.runner.close()
 	*b = Batch{}
 	return err
@@ -275,8 +269,8 @@ func (b *Batch) prepare(key stepKey) error {
 func (b *Batch) rows(key stepKey) model.Batch {
 	n := key.rows
 	step := model.Batch{
-		Count: n, Seq: 1, IDs: b.stepIDs.Slice(0, n), Positions: b.stepPositions.Slice(0, n), Sequences: b.stepPlaces.Slice(0, n),
-		KVLen: b.context,
+		Count: n, Seq: 1, IDs: b.stepIDs.Slice(0, n), Positions: b.stepPositions.Slice(0, n), Sequences: b.likeliest.places.Slice(0, n),
+		KVLen: b.context, Together: b.likeliest.ids,
 	}
 	for _, s := range b.active {
 		step.Known.IDs = append(step.Known.IDs, s.newest)

@@ -29,22 +29,25 @@ func (r *runner) candidates(c Chooser) int {
 }
 
 // likeliest is the memory of greedy choices: the ids of so many rows and behind them their logits, which tell whether they are numbers.
-// One copy brings both to the host.
+// One copy brings both to the host. Positions and places of the rows follow, so that one broadcast brings all of a step to other ranks.
 type likeliest struct {
-	memory *tensor.Arena
-	ids    *tensor.Tensor // I32, twice as many as rows
-	logits *tensor.Tensor // F32, the same memory
+	memory            *tensor.Arena
+	ids               *tensor.Tensor // I32, all of the memory
+	logits            *tensor.Tensor // F32, the same
+	positions, places *tensor.Tensor // I32 of each row, parts of it
 }
 
 func (l *likeliest) open(s *gpu.Stream, rows int) (err error) {
-	if l.memory, err = tensor.NewArena(s, tensor.I32.Bytes(2*rows)); err != nil {
+	part := (rows + 3) &^ 3 // whole vectors
+	if l.memory, err = tensor.NewArena(s, tensor.I32.Bytes(4*part)); err != nil {
 		return err
 	}
-	if l.ids, err = l.memory.New(tensor.I32, 2*rows); err != nil {
+	if l.ids, err = l.memory.New(tensor.I32, 4*part); err != nil {
 		return err
 	}
+	l.positions, l.places = l.ids.Slice(2*part, 2*part+rows), l.ids.Slice(3*part, 3*part+rows)
 	l.memory.Reset()
-	l.logits, err = l.memory.New(tensor.F32, 2*rows)
+	l.logits, err = l.memory.New(tensor.F32, 4*part)
 	return err
 }
 

@@ -130,6 +130,7 @@ func (s *Session) advance(key stepKey, ids []int32) error {
 	err := s.enqueue(key, func() model.Batch {
 		b := model.Batch{
 			Count: 1, Seq: 1, IDs: s.stepIDs, Positions: s.stepPositions, KVLen: s.context, Adapters: s.adapters.ofStep(key),
+			Together: s.likeliest.ids,
 		}
 		b.Known.IDs, b.Known.Positions = ids, []int32{int32(at)}
 		return b

@@ -76,7 +76,7 @@ type runner struct {
 	results *tensor.Readback
 	// One element a row of a step: the newest token, and where it goes.
 	stepIDs, stepPositions *tensor.Tensor
-	likeliest              likeliest      // of which stepIDs are the first half
+	likeliest              likeliest      // of which they are parts
 	topValues, topIDs      *tensor.Tensor // [rows][k] for the choice that the steps were captured for
 	ban                    ban
 	adapters               adapters
@@ -118,8 +118,8 @@ func (r *runner) open(m *model.Model, sequences, rows, logitRows int, o Options)
 	if err := r.likeliest.open(r.stream, rows); err != nil {
 		return err
 	}
-	r.stepIDs = r.likeliest.ids.Slice(0, rows)
-	return r.ints(map[**tensor.Tensor]int{&r.ids: r.chunk * m.Together(), &r.positions: r.chunk * m.Together(), &r.sequence: 1, &r.stepPositions: rows})
+	r.stepIDs, r.stepPositions = r.likeliest.ids.Slice(0, rows), r.likeliest.positions
+	return r.ints(map[**tensor.Tensor]int{&r.ids: r.chunk * m.Together(), &r.positions: r.chunk * m.Together(), &r.sequence: 1})
 }
 
 // cacheOptions says what a cache is for. Sequences of a batch never go back, so that they need no checkpoints.
@@ -149,7 +149,7 @@ func (r *runner) close() error {
 	r.cache.Free()
 	r.work.Free()
 	r.likeliest.memory.Free()
-	for _, t := range []*tensor.Tensor{r.ids, r.positions, r.sequence, r.stepPositions, r.topValues, r.topIDs, r.ban.mask} {
+	for _, t := range []*tensor.Tensor{r.ids, r.positions, r.sequence, r.topValues, r.topIDs, r.ban.mask} {
 		t.Free()
 	}
 	if r.streams == nil {

@@ -66,6 +66,7 @@ type follower struct {
 	model                     *Model
 	work                      *Workspace
 	ids, positions, sequences *tensor.Tensor // [rows] of a pass, of chunks that are computed together one after another
+	together                  *tensor.Tensor // Batch.Together
 	hidden                    *tensor.Tensor // of the newest pass
 }
 
@@ -93,12 +94,15 @@ func (m *Model) newFollower(s *gpu.Stream, rows, logitRows int) (_ *follower, er
 			return nil, err
 		}
 	}
+	if f.together, err = tensor.New(s, tensor.I32, 4*(logitRows+3)); err != nil { // of steps, which have so many rows
+		return nil, err
+	}
 	return f, nil
 }
 
 func (f *follower) free() {
 	f.work.Free()
-	for _, t := range []*tensor.Tensor{f.ids, f.positions, f.sequences} {
+	for _, t := range []*tensor.Tensor{f.ids, f.positions, f.sequences, f.together} {
 		t.Free()
 	}
 }
@@ -111,6 +115,14 @@ func (f *follower) pass(work *slots, c *Cache, b Batch, chunk int) *pass {
 	own := Batch{Count: b.Count, Seq: b.Seq, IDs: f.ids.Slice(lo, hi), Positions: f.positions.Slice(lo, hi), KVLen: b.KVLen}
 	if b.Sequences != nil {
 		own.Sequences = f.sequences.Slice(0, b.Count)
+	}
+	if b.Together != nil {
+		own.Together = f.together.Slice(0, b.Together.Len())
+		part, n := own.Together.Len()/4, b.Count*b.Seq
+		own.IDs, own.Positions = own.Together.Slice(0, n), own.Together.Slice(2*part, 2*part+n)
+		if b.Sequences != nil {
+			own.Sequences = own.Together.Slice(3*part, 3*part+b.Count)
+		}
 	}
 	return &pass{model: f.model, graph: work.graph, cache: c, batch: own, views: work.viewsOf(b.Count, b.Seq)}
 }
@@ -126,11 +138,15 @@ func (w *Workspace) lead(passes []*pass) {
 	if w.streams.Ranks() == 1 {
 		return
 	}
-	for _, of := range []func(Batch) *tensor.Tensor{
+	parts := []func(Batch) *tensor.Tensor{
 		func(b Batch) *tensor.Tensor { return b.IDs },
 		func(b Batch) *tensor.Tensor { return b.Positions },
 		func(b Batch) *tensor.Tensor { return b.Sequences },
-	} {
+	}
+	if passes[0].batch.Together != nil {
+		parts = []func(Batch) *tensor.Tensor{func(b Batch) *tensor.Tensor { return b.Together }}
+	}
+	for _, of := range parts {
 		if of(passes[0].batch) == nil {
 			continue
 		}

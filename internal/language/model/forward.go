@@ -17,6 +17,9 @@ type Batch struct {
 	Sequences  *tensor.Tensor // [Count], where in the cache each sequence lies; nil for 0..Count-1
 	KVLen      int            // a bound of all positions + 1
 	Adapters   []ActiveStack  // nil for none; else the workspace is of NewAdaptedWorkspace
+	// Together, where it is set, is I32 memory of which IDs are the first quarter, Positions the third and Sequences the last: one
+	// broadcast brings them to other ranks.
+	Together *tensor.Tensor
 	// Check, where it is set, is asked before each operation whether to go on: on a CPU one pass may take seconds.
 	Check func() error
 	// The same on the host, where the caller has it: other stages then need not wait for the device.
@@ -30,6 +33,9 @@ type Batch struct {
 // enqueued on the workspace's streams. Its errors are those of Batch.Check; failures of operations panic as package
 // tensor's do.
 func (m *Model) Forward(w *Workspace, c *Cache, b Batch) (*tensor.Tensor, error) {
+	if m.world != nil || m.staged { // whose ranks have other memory, or are sent nothing
+		b.Together = nil
+	}
 	if m.streams(b) {
 		return m.forwardStreamed(w, c, b)
 	}
