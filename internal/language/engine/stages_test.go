@@ -193,7 +193,10 @@ func TestDevicesWithSeveralRunsOfLayers(t *testing.T) {
 		{Layers: []int{4, 5}, Turns: 2}, {Layers: []int{6, 3}, Turns: 3}, {Layers: []int{3, 2, 4}, Turns: 2},
 	} {
 		eachDevices(t, len(p.Layers), func(t *testing.T, devices []*gpu.Device) {
-			if devices[0].Info().Backend == "fake" {
+			switch devices[0].Info().Backend {
+			case "go":
+				t.Skip("whose kernels are those of the fake one")
+			case "fake":
 				slow := fake.New(fake.Config{Devices: len(devices), Delay: 20 * time.Microsecond})
 				for i := range devices {
 					d, err := gpu.OpenBackend(slow, i)
@@ -215,7 +218,7 @@ func TestDevicesWithSeveralRunsOfLayers(t *testing.T) {
 			defer m.Close()
 			s := newSession(t, m, options)
 			defer s.Close()
-			for _, n := range []int{255, 256, 531} {
+			for _, n := range []int{256, 531} {
 				ids := randomIDs(uint64(n), n, m.Vocab)
 				got, answer := last(s, ids)
 				want, expected := last(alone, ids)
