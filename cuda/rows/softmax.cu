@@ -4,7 +4,7 @@
 //              begin anywhere
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; 384 bytes of shared memory
 //   staged     staged.cuh
-//   looped     grid rows, block 512; reads the row three times (twice from the cache) and writes it once
+//   looped     grid rows, block 512; reads the row twice (once from the cache) and writes it once
 //   chunked    grid rows * ceil(cols / 2048), block 512, two kernels
 //   moves      2 * rows * cols * sizeof(T) bytes, about 10 FLOPs an element
 //   bound      memory bandwidth; one short row: latency of a load, two reductions and a launch
@@ -186,18 +186,31 @@ struct SoftmaxStaged {
     }
 };
 
-// The greatest element of x[0..n) and the sum of exp(x - max), in two readings, the second from the cache; 0 for the
-// sum of a part of -inf only, so that other parts of the row decide.
+// The greatest element of x[0..n) and the sum of exp(x - max), in one reading: a thread's sum is scaled anew where it
+// meets a greater element. The sum of a part of -inf only is 0, so that other parts of the row decide.
 struct SoftmaxStats {
     float max, sum;
 };
 template <class T>
 __device__ SoftmaxStats softmax_stats(const T *x, int64_t n, float *scratch) {
+    constexpr int at_once = 8;
     float max = Max::identity(), sum = 0.0f;
-    each_of_block(x, n, [&](int64_t, float y) { max = Max::combine(max, y); });
-    max = block_reduce<Max>(max, scratch);
-    if (max != Max::identity()) each_of_block(x, n, [&](int64_t, float y) { sum += expf(y - max); });
-    return {max, block_reduce<Sum>(sum, scratch)};
+    for (int64_t first = threadIdx.x; first < n; first += at_once * blockDim.x) {
+        float y[at_once], most = max;
+#pragma unroll
+        for (int u = 0; u < at_once; u++)
+            y[u] = first + u * blockDim.x < n ? to_float(x[first + u * blockDim.x]) : Max::identity();
+#pragma unroll
+        for (int u = 0; u < at_once; u++) most = Max::combine(most, y[u]);
+        if (most == Max::identity()) continue;
+        sum *= expf(max - most);
+#pragma unroll
+        for (int u = 0; u < at_once; u++) sum += expf(y[u] - most);
+        max = most;
+    }
+    const float all = block_reduce<Max>(max, scratch);
+    if (max != Max::identity()) sum *= expf(max - all);
+    return {all, block_reduce<Sum>(sum, scratch)};
 }
 
 template <class T>
@@ -235,13 +248,23 @@ __global__ void __launch_bounds__(looped_threads)
     release_next_kernel();
     const int64_t row = blockIdx.x / chunks, start = blockIdx.x % chunks * row_chunk;
     stats += row * chunks;
-    SoftmaxStats all;
+    const T *const from = in + row * cols + start;
+    T *const to = out + row * cols + start;
+    const int n = (int)smaller(row_chunk, cols - start);
+    constexpr int each = (int)row_chunk / looped_threads; // elements of a thread, under way while stats are added
+    T x[each];
+#pragma unroll
+    for (int u = 0; u < each; u++)
+        if ((int)threadIdx.x + u * looped_threads < n) x[u] = from[threadIdx.x + u * looped_threads];
     float max = Max::identity(), sum = 0.0f;
     for (int64_t i = threadIdx.x; i < chunks; i += blockDim.x) max = Max::combine(max, stats[i].max);
-    all.max = block_reduce<Max>(max, scratch);
-    for (int64_t i = threadIdx.x; i < chunks; i += blockDim.x) sum += stats[i].sum * expf(stats[i].max - all.max);
-    all.sum = block_reduce<Sum>(sum, scratch);
-    softmax_apply(out + row * cols + start, in + row * cols + start, smaller(row_chunk, cols - start), all);
+    max = block_reduce<Max>(max, scratch);
+    for (int64_t i = threadIdx.x; i < chunks; i += blockDim.x) sum += stats[i].sum * expf(stats[i].max - max);
+    const float scale = 1.0f / block_reduce<Sum>(sum, scratch);
+#pragma unroll
+    for (int u = 0; u < each; u++)
+        if ((int)threadIdx.x + u * looped_threads < n)
+            to[threadIdx.x + u * looped_threads] = from_float<T>(expf(to_float(x[u]) - max) * scale);
 }
 
 } // namespace
