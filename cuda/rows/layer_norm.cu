@@ -218,7 +218,7 @@ __device__ void layer_norm_apply(T *out, const T *x, const float *weight, const 
 }
 
 template <class T>
-__global__ void __launch_bounds__(looped_threads)
+__global__ void __launch_bounds__(max_row_threads)
     layer_norm_looped_kernel(T *out, const T *in, const float *weight, const float *bias, int64_t cols, float eps) {
     __shared__ float scratch[32];
     wait_for_previous_kernel();
@@ -301,8 +301,8 @@ extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, LayerNormStaged{weight, bias, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)
-            return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, layer_norm_looped_kernel<T>, o, x, weight,
-                                     bias, cols, eps);
+            return launch_overlapped(stream, (unsigned)rows, looped_block(cols * (int64_t)sizeof(T), stream), 0,
+                                     layer_norm_looped_kernel<T>, o, x, weight, bias, cols, eps);
         const int64_t blocks = rows * plan.chunks;
         void *parts;
         VB_TRY(workspace(&parts, blocks * (int64_t)sizeof(Moments), stream));

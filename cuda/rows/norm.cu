@@ -14,7 +14,6 @@
 //   measured   docs/experiments/2026-11-22-rows.md
 
 #include "rows/staged.cuh"
-#include "arch/streaming.cuh"
 
 namespace vb {
 namespace {
@@ -138,15 +137,17 @@ struct RmsStaged {
     }
 };
 
-// The sum of squares of n elements; stores a + b on the way.
+// The sum of squares of n elements; stores a + b on the way, which may be either of them.
 template <class T, bool ADD>
 __device__ float rms_reduce(T *sum, const T *a, const T *b, int64_t n, float *scratch) {
     float squares = 0.0f;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        T x = a[i];
-        if (ADD) sum[i] = x = from_float<T>(to_float(x) + to_float(b[i]));
-        squares += to_float(x) * to_float(x);
-    }
+    each_of_block(a, n, [&](int64_t i, float x) {
+        if (ADD) {
+            const T both = from_float<T>(x + to_float(b[i]));
+            sum[i] = both, x = to_float(both);
+        }
+        squares += x * x;
+    });
     return block_reduce<Sum>(squares, scratch);
 }
 
@@ -158,7 +159,7 @@ __device__ void rms_apply(T *out, const T *x, const float *weight, int64_t n, fl
 }
 
 template <class T, bool ADD>
-__global__ void __launch_bounds__(looped_threads)
+__global__ void __launch_bounds__(max_row_threads)
     rms_looped_kernel(T *sum, T *out, const T *a, const T *b, const float *weight, int64_t cols, float eps) {
     __shared__ float scratch[32];
     wait_for_previous_kernel();
@@ -229,8 +230,8 @@ vb_status rms(void *sum, void *out, const void *a, const void *b, const float *w
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, RmsStaged{weight, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)
-            return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, rms_looped_kernel<T, ADD>, s, o, x, y,
-                                     weight, cols, eps);
+            return launch_overlapped(stream, (unsigned)rows, looped_block(cols * (int64_t)sizeof(T), stream), 0,
+                                     rms_looped_kernel<T, ADD>, s, o, x, y, weight, cols, eps);
         const int64_t blocks = rows * plan.chunks;
         void *squares;
         VB_TRY(workspace(&squares, blocks * (int64_t)sizeof(float), stream));

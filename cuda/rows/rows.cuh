@@ -12,6 +12,7 @@
 #define VB_CUDA_ROWS_CUH
 
 #include "arch/cluster.cuh"
+#include "arch/streaming.cuh"
 #include "rows/choose.h"
 
 namespace vb {
@@ -45,6 +46,12 @@ VB_DEVICE float cluster_reduce(float x, float *slots) {
 constexpr int max_row_threads = ROWS_MOST_THREADS;
 constexpr int looped_threads = ROWS_LOOPED_THREADS;
 constexpr int64_t row_chunk = ROWS_CHUNK; // elements
+
+// Threads of a block that reads its row more than once. More threads make fewer blocks a multiprocessor, where the rows
+// of more would not stay in the L2 until they are read again.
+inline int looped_block(int64_t row_bytes, vb_stream *stream) {
+    return beyond_l2(3 * gpu_of(stream).multiprocessors * row_bytes, stream) ? max_row_threads : looped_threads;
+}
 
 // Calls f(constant) for the plan's vectors a thread.
 template <class F>

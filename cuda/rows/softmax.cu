@@ -11,7 +11,6 @@
 //   measured   docs/experiments/2026-11-22-rows.md
 
 #include "rows/staged.cuh"
-#include "arch/streaming.cuh"
 
 namespace vb {
 namespace {
@@ -220,7 +219,7 @@ __device__ void softmax_apply(T *out, const T *in, int64_t n, SoftmaxStats row) 
 }
 
 template <class T>
-__global__ void __launch_bounds__(looped_threads) softmax_looped_kernel(T *out, const T *in, int64_t cols) {
+__global__ void __launch_bounds__(max_row_threads) softmax_looped_kernel(T *out, const T *in, int64_t cols) {
     __shared__ float scratch[32];
     wait_for_previous_kernel();
     release_next_kernel();
@@ -299,7 +298,8 @@ extern "C" vb_status vb_cuda_softmax_batched(void *out, const void *in, vb_dtype
                                       beyond_l2(rows * cols * (int64_t)sizeof(T), stream));
             });
         if (plan.kernel == ROWS_LOOPED)
-            return launch_overlapped(stream, (unsigned)rows, plan.threads, 0, softmax_looped_kernel<T>, o, x, cols);
+            return launch_overlapped(stream, (unsigned)rows, looped_block(cols * (int64_t)sizeof(T), stream), 0,
+                                     softmax_looped_kernel<T>, o, x, cols);
         const int64_t blocks = rows * plan.chunks;
         void *stats;
         VB_TRY(workspace(&stats, blocks * (int64_t)sizeof(SoftmaxStats), stream));
