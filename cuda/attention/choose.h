@@ -36,6 +36,7 @@ VB_KERNEL_FAMILY(attention, ATTENTION, ATTENTION_KERNELS)
 
 enum {
     ATTENTION_DECODE_MOST_ROWS = 64,   /* of a key head; with more, tensor cores take tiles of them */
+    ATTENTION_DECODE_SPREAD_ROWS = 512, /* the same where those tiles are few */
     ATTENTION_DECODE_F32_ROWS = 16,    /* the same over F32, where attention_f32 may take more: a tile of 64 rows */
     /* with more there is enough to do without sharing keys, and parts would fill memory */
     ATTENTION_DECODE_SHARED_TILES = 512,
@@ -158,10 +159,18 @@ static inline int attention_varies(const vb_attention_args *a) {
 static inline int attention_decode_tile_rows(const vb_attention_args *a) {
     return attention_rows(a) <= 8 || (a->kv_type == VB_F32 && a->dim > 128) ? 8 : 16;
 }
-static inline int attention_decode_suits(const vb_attention_args *a) {
+/* Rows of a key head: more before Hopper where tiles of prompts, whose blocks share no keys, would leave seven of eight
+ * multiprocessors idle over many keys. */
+static inline int64_t attention_decode_most_rows(const vb_attention_args *a, const vb_gpu *gpu) {
+    const int64_t tiles = attention_tiles(a, ATTENTION_PREFILL_ROWS);
+    const int idle = gpu->capability != 90 && 8 * tiles <= gpu->multiprocessors && a->kv_len > 128 * tiles;
+    return idle && a->type == a->kv_type && a->type != VB_F32 ? ATTENTION_DECODE_SPREAD_ROWS
+                                                              : ATTENTION_DECODE_MOST_ROWS;
+}
+static inline int attention_decode_suits(const vb_attention_args *a, const vb_gpu *gpu) {
     const int64_t rows = attention_rows(a),
                   heads = vb_ceil_div(rows, attention_decode_tile_rows(a)) * a->kv_heads;
-    if (rows > ATTENTION_DECODE_MOST_ROWS) return 0;
+    if (rows > attention_decode_most_rows(a, gpu)) return 0;
     if (attention_varies(a) && (a->type != VB_F32 || a->kv_type == VB_BF16)) return 0;
     if (attention_wraps(a) && a->kv_capacity % ATTENTION_DECODE_KEYS != 0) return 0;
     /* Copies of Q8_0 want a head's keys to begin at a multiple of 16 bytes. */
@@ -171,7 +180,7 @@ static inline int attention_decode_suits(const vb_attention_args *a) {
 }
 
 static inline int attention_decode_f32_suits(const vb_attention_args *a, const vb_gpu *gpu) {
-    return gpu->capability >= 80 && a->kv_type == VB_F32 && attention_has_vectors(a) && attention_decode_suits(a);
+    return gpu->capability >= 80 && a->kv_type == VB_F32 && attention_has_vectors(a) && attention_decode_suits(a, gpu);
 }
 
 /* The greatest scaled score is taken for the scaled greatest score, and a tensor map has no rows of 2^40 bytes. */
@@ -237,7 +246,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     if (attention_suits_tensor_cores(a, gpu)) {
         const int q8 = a->kv_type == VB_Q8_0, hopper = attention_prefill_sm90_suits(a, gpu);
         const int prompts = !q8 && attention_prompts(a, gpu);
-        if (attention_decode_suits(a) && !prompts)
+        if (attention_decode_suits(a, gpu) && !prompts)
             return attention_varies(a) ? ATTENTION_DECODE_VARIANTS : q8 ? ATTENTION_DECODE_Q8 : ATTENTION_DECODE;
         if (hopper) return q8 ? ATTENTION_PREFILL_Q8_SM90 : ATTENTION_PREFILL_SM90;
         if (attention_tiles(a, ATTENTION_PREFILL_ROWS) <= INT32_MAX && (!q8 || a->kv_len > 0))
@@ -246,7 +255,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     if (attention_padded_suits(a, gpu)) {
         const vb_attention_args padded = attention_padded_args(a);
         const int hopper = attention_prefill_sm90_suits(&padded, gpu);
-        if (attention_decode_suits(&padded) && !attention_prompts(&padded, gpu)) return ATTENTION_PADDED_DECODE;
+        if (attention_decode_suits(&padded, gpu) && !attention_prompts(&padded, gpu)) return ATTENTION_PADDED_DECODE;
         if (hopper) return ATTENTION_PADDED_SM90;
         if (attention_tiles(&padded, ATTENTION_PREFILL_ROWS) <= INT32_MAX) return ATTENTION_PADDED;
     }

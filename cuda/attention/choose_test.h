@@ -33,7 +33,7 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
         CHECK_IT(!q8 || a->dim == 64 || a->dim == 128 || a->dim == 256);
         /* fallthrough */
     case ATTENTION_DECODE_VARIANTS:
-        CHECK_IT(tensor_cores && rows <= ATTENTION_DECODE_MOST_ROWS);
+        CHECK_IT(tensor_cores && rows <= attention_decode_most_rows(a, gpu));
         CHECK_IT(kernel != ATTENTION_DECODE_VARIANTS || (a->type == VB_F32 && a->kv_type != VB_BF16));
         CHECK_IT(!wraps || a->kv_capacity % 16 == 0);
         CHECK_IT(decode_bytes(a, gpu->capability) <= gpu->shared_bytes);
@@ -63,7 +63,7 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
     case ATTENTION_PADDED:
     case ATTENTION_PADDED_SM90: CHECK_IT(attention_is_plain(a)); break;
     case ATTENTION_PADDED_DECODE:
-        CHECK_IT(attention_is_plain(a) && a->seq * (a->heads / a->kv_heads) <= ATTENTION_DECODE_MOST_ROWS);
+        CHECK_IT(attention_is_plain(a) && rows <= attention_decode_most_rows(a, gpu));
         CHECK_IT(a->type == a->kv_type && a->type != VB_F32 && !a->sequences && (!a->sinks || a->seq == 1));
         break;
     default: break;

@@ -344,17 +344,43 @@ static inline double matmul_short_time(const vb_matmul_args *x, const vb_gpu *gp
     return 2.1 + (taken > 0.2 ? taken : 0.2) * (0.2 + 2.9 * odd_c + 0.2 * odd + 0.45 * (double)vb_ceil_div(x->k, 16)) +
            0.86 * matmul_millions_of_c(x) + 1.5e-6 * x->batch * operands;
 }
-/* Of matmul_thin. A thread that reads a row of B by itself shares its loads with no other. */
-static inline double matmul_thin_time(const vb_matmul_args *x) {
-    const int f32 = x->type == VB_F32, steps = x->k <= 4 ? 1 : x->k <= 8 ? 2 : 4, alone = x->b_transposed && x->n <= 64;
-    int64_t width = 1;
-    while (width < 256 && width < x->n) width *= 2;
-    const double columns = (double)vb_ceil_div(x->n, width) * width, of_a = (double)x->m * x->k,
-                 of_b = (double)x->n * x->k, c = matmul_millions_of_c(x) * (x->c_stride % 2 ? f32 ? 1.33 : 1.13 : 1);
-    return (f32 ? 2.1 : 2.4) + (f32 ? 1.27 : 1.25) * c +
-           1e-6 * x->batch * ((f32 ? 0.36 : 0.18) * x->m * columns * steps + (f32 ? 6.6 : 5.3) * of_a +
-                              ((f32 ? 2.9 : 1.05) + (alone ? f32 ? 5.1 : 2.1 : 0)) * of_b);
+/* How matmul_thin cuts up a product. Where rows of C begin anywhere, a block has every `phases`-th row: these begin at
+ * the same place of a sector of 32 bytes, so that the block writes whole sectors. A part of a sector costs the memory a
+ * reading, which made products 2.5 times as long. */
+enum { MATMUL_THIN_THREADS = 256, MATMUL_SECTOR = 32 };
+typedef struct matmul_thin_plan {
+    int phases, columns, width; /* columns of a thread; threads side by side */
+    int64_t across;             /* blocks side by side */
+    double time;
+} matmul_thin_plan;
+static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
+    const int f32 = x->type == VB_F32, sector = MATMUL_SECTOR / matmul_element_bytes(x->type);
+    const double c = matmul_millions_of_c(x);
+    matmul_thin_plan plan = {1, x->n > 32 && c > 4 ? 2 : 1, 1, 0, 0};
+    while (plan.phases * x->c_stride % sector != 0) plan.phases *= 2;
+    const int odd = plan.phases > 1;
+    if (odd && x->n >= 128 && x->m >= 8 * plan.phases) plan.columns = 2;
+    else plan.phases = 1;
+    const int64_t columns = x->n + (plan.phases > 1 ? sector - 1 : 0);
+    if (plan.columns == 1) {
+        while (plan.width < MATMUL_THIN_THREADS && plan.width < x->n) plan.width *= 2;
+        plan.across = vb_ceil_div(columns, plan.width);
+    } else { /* as many warps as leave few of their columns empty */
+        const int64_t of_block = 2 * MATMUL_THIN_THREADS;
+        plan.across = vb_ceil_div(columns, of_block);
+        plan.width = (int)vb_ceil_div(vb_ceil_div(columns, 2 * plan.across), 32) * 32;
+    }
+    const int steps = x->k <= 4 ? 1 : x->k <= 8 ? 2 : 4, alone = x->b_transposed && x->n <= 64;
+    const double computed = (double)plan.across * plan.width * plan.columns * x->m * steps,
+                 of_a = (double)x->m * x->k * (x->a_transposed && plan.phases > 1 ? 4 : 1),
+                 of_b = (double)x->n * x->k * (1 + (f32 ? 3.1 : 2.1) * (plan.phases - 1));
+    plan.time = (f32 ? 3.8 : 4.7) + c * (f32 ? 1.22 : 0.52) * (odd && plan.phases == 1 ? f32 ? 2.2 : 2.8 : 1) +
+                1e-6 * x->batch *
+                    ((f32 ? 0.29 : 0.28) * computed * (plan.columns == 1 ? 1 : f32 ? 0.6 : 0.72) +
+                     (f32 ? 4.6 : 4.2) * of_a + ((f32 ? 0.3 : 0.56) + (alone && f32 ? 17 : 0)) * of_b);
+    return plan;
 }
+static inline double matmul_thin_time(const vb_matmul_args *x) { return matmul_thin_plan_of(x).time; }
 /* Of F32 in three F16 parts, on Hopper. Elements are converted by rows along k, each of which takes its time, of short
  * ones several at once; or by columns, in whole strips of 64. */
 static inline double matmul_3xf16_time(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -539,10 +565,11 @@ static inline int matmul_skinny_pays(const vb_matmul_args *x, const vb_gpu *gpu)
     return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
 }
 
-/* Few tiles do not repay the conversion, unless k is short. */
+/* Few tiles do not repay the conversion, unless k is short, nor do few columns of a tile. */
 static inline int gemm_3xf16_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int64_t tiles = vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128);
-    return 4 * tiles >= gpu->multiprocessors || 0.6 * matmul_3xf16_time(x, gpu) < matmul_tf32_time(x, gpu);
+    if (4 * tiles >= gpu->multiprocessors && x->n > 64) return 1;
+    return 0.6 * matmul_3xf16_time(x, gpu) < matmul_tf32_time(x, gpu);
 }
 
 /* Few tiles of a long k are shared by more blocks than a cluster has, small ones by matmul_ksplit. */

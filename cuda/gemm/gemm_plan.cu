@@ -23,24 +23,30 @@ constexpr double tile_cycles = 1227;           // until the first stage has come
 constexpr double write_cycles = 47.3 / 1024;   // an element of C
 constexpr double product_cycles = 1.11 / 2048; // a multiplication of 16-bit elements
 constexpr double l2_bytes_per_cycle = 65;      // to one SM
+constexpr double crowded_bytes_per_cycle = 32; // to each of all SMs; of 16-bit matrices
 constexpr double reduce_cycles = 1125;         // of tiles whose k is shared
 constexpr double reduce_element_cycles = 0.28;
 
-double plan_cycles(const GemmPlan &plan, int64_t m, int64_t k, int64_t n, bool two_parts, int multiprocessors) {
+double plan_cycles(const GemmPlan &plan, int64_t m, int64_t k, int64_t n, bool two_parts, bool crowded,
+                   int multiprocessors) {
     const TileShape t = tile_shapes[plan.tile];
     const int64_t tiles = ceil_div<int64_t>(m, t.bm * t.pair) * ceil_div<int64_t>(n, t.bn);
     const int64_t at_once = clusters_at_once(t.pair * plan.ksplit, multiprocessors), waves = ceil_div(tiles, at_once);
     const int64_t stored_k = two_parts ? 2 * k : k; // and three products of halves instead of one
     const double steps = (double)ceil_div<int64_t>(ceil_div<int64_t>(stored_k, 64), plan.ksplit);
     const double multiply = (double)t.bm * t.bn * 64 * product_cycles * (two_parts ? 1.5 : 1);
-    const double load = 128.0 * (smaller<int64_t>(t.bm, m) + t.bn / t.pair) / l2_bytes_per_cycle;
-    const double tile = steps * larger(multiply, load) + tile_cycles + write_cycles * t.bm * t.bn;
+    const double bytes = 128.0 * (smaller<int64_t>(t.bm, m) + t.bn / t.pair);
     const double reduce = plan.ksplit > 1 ? reduce_cycles + reduce_element_cycles * t.bm * t.bn : 0;
-    return waves * (tile + reduce);
+    const auto wave = [&](int64_t clusters) {
+        const double taken = crowded ? (double)(clusters * t.pair * plan.ksplit) / multiprocessors : 0;
+        const double load = bytes * larger(1 / l2_bytes_per_cycle, taken / crowded_bytes_per_cycle);
+        return steps * larger(multiply, load) + tile_cycles + write_cycles * t.bm * t.bn + reduce;
+    };
+    return (waves - 1) * wave(at_once) + wave(tiles - (waves - 1) * at_once);
 }
 
 template <int COUNT>
-GemmPlan best_plan(const GemmTile (&tiles)[COUNT], int64_t m, int64_t k, int64_t n, bool two_parts,
+GemmPlan best_plan(const GemmTile (&tiles)[COUNT], int64_t m, int64_t k, int64_t n, bool two_parts, bool crowded,
                    int multiprocessors) {
     GemmPlan best = {};
     double least = 0;
@@ -49,7 +55,7 @@ GemmPlan best_plan(const GemmTile (&tiles)[COUNT], int64_t m, int64_t k, int64_t
         for (int ksplit = 1; ksplit <= (tile_shapes[tile].pair > 1 ? 1 : 8); ksplit++) {
             if (ksplit > 1 && (two_parts ? 2 * k : k) < 2 * 64 * ksplit) break; // two steps a block at least
             const GemmPlan plan = {tile, ksplit, 2048 / rows};
-            const double cycles = plan_cycles(plan, m, k, n, two_parts, multiprocessors);
+            const double cycles = plan_cycles(plan, m, k, n, two_parts, crowded, multiprocessors);
             if (least == 0 || cycles < least) best = plan, least = cycles;
         }
     }
@@ -83,7 +89,7 @@ GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     if (m <= 128) return plan_few_rows(m, k, n, false, multiprocessors);
     constexpr GemmTile tiles[] = {TILE_128x256_PAIR, TILE_128x256, TILE_128x192_PAIR, TILE_128x128_PAIR,
                                   TILE_128x128,      TILE_128x64,  TILE_64x256,       TILE_64x128};
-    const GemmPlan plan = best_plan(tiles, m, k, n, false, multiprocessors);
+    const GemmPlan plan = best_plan(tiles, m, k, n, false, true, multiprocessors);
     // Two blocks of a tile with many steps each wait for the L2; a pair asks the L2 for three quarters as much.
     // Meeting in memory costs pairs more than meeting in a cluster (docs/experiments/2026-11-22-gemm.md).
     const bool pairs = ceil_div<int64_t>(m, 128) % 2 == 0 && k >= 64 * 2 * 64;
@@ -97,13 +103,13 @@ GemmPlan plan_linear(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     constexpr GemmTile tiles[] = {TILE_128x256_PAIR, TILE_128x240_PAIR, TILE_128x224_PAIR, TILE_128x208_PAIR,
                                   TILE_128x192_PAIR, TILE_128x176_PAIR, TILE_128x160_PAIR, TILE_128x144_PAIR,
                                   TILE_128x128_PAIR, TILE_128x256,      TILE_128x128,      TILE_128x64};
-    return best_plan(tiles, m, k, n, false, multiprocessors);
+    return best_plan(tiles, m, k, n, false, false, multiprocessors);
 }
 
 GemmPlan plan_gemm_3xf16(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     if (m <= 128) return plan_few_rows(m, k, n, true, multiprocessors);
     constexpr GemmTile tiles[] = {TILE_128x192_PAIR, TILE_128x128_PAIR, TILE_128x128, TILE_128x64};
-    return best_plan(tiles, m, k, n, true, multiprocessors);
+    return best_plan(tiles, m, k, n, true, false, multiprocessors);
 }
 
 } // namespace vb

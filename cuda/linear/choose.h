@@ -356,6 +356,16 @@ static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format
             plan.time = blocks / places * (all + end) + (double)vb_ceil_div(rest * ksplit, places) * (share + add);
             if (best.time == 0 || plan.time < best.time) best = plan;
         }
+        /* Where some multiprocessors would have two units and others one, each has one, and shares of the others lie
+         * beside them. A unit takes two thirds of the time alone. */
+        const int one_each = blocks / places * places + multiprocessors, shared = blocks - one_each;
+        for (int ksplit = 2; places > multiprocessors && shared > 0 && ksplit <= most_ksplit &&
+                             shared <= LINEAR_SHARED_UNITS && shared * ksplit <= multiprocessors;
+             ksplit++) {
+            plan.whole = one_each, plan.ksplit = ksplit;
+            plan.time = blocks / places * (all + end) + (0.65 + 0.35 / ksplit) * (all + end) + 2 + 0.25 * ksplit;
+            if (plan.time < best.time) best = plan;
+        }
         for (int cluster = 1; wide && pair == 1 && !swiglu && cluster <= linear_min(most_cluster, k_tiles);
              cluster *= 2) {
             if (blocks > linear_min(linear_clusters_at_once(cluster, multiprocessors), places / cluster)) continue;
