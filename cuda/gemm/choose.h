@@ -332,22 +332,42 @@ static inline int matmul_f32_turns(const vb_matmul_args *x) {
            vb_ceil_div(few, MATMUL_TURN_SIDE) <= MATMUL_MOST_GRID_Y && matrices <= MATMUL_MOST_GRID_Y;
 }
 
-/* Of matmul_short, of which 8 blocks share a multiprocessor for k up to 32, else 6. */
+/* Rows of C after which a row begins at the same place of a sector of 32 bytes again. A block of every so-manieth row
+ * writes whole sectors; a part of a sector costs the memory a reading, which made products up to 2.5 times as long. */
+enum { MATMUL_SECTOR = 32 };
+static inline int matmul_phases(const vb_matmul_args *x) {
+    int phases = 1;
+    while (phases * x->c_stride % (MATMUL_SECTOR / matmul_element_bytes(x->type)) != 0) phases *= 2;
+    return phases;
+}
+
+/* Of matmul_short, of which 8 blocks share a multiprocessor for k up to 32, else 6. Rows of an A stored [k][m] that lie
+ * apart would be read one by one. */
 enum { MATMUL_SHORT_SIDE = 64, MATMUL_SHORT_MOST_K = 64 };
+static inline int matmul_short_phases(const vb_matmul_args *x) {
+    const int phases = matmul_phases(x);
+    return !x->a_transposed && x->n >= 128 && x->m >= 48 * phases ? phases : 1;
+}
+/* Rows and columns of tiles. The first of a row ends where a sector does. */
+static inline int64_t matmul_short_rows(const vb_matmul_args *x, int phases) {
+    return vb_ceil_div(x->m, MATMUL_SHORT_SIDE * phases) * phases;
+}
+static inline int64_t matmul_short_columns(const vb_matmul_args *x, int phases) {
+    return vb_ceil_div(x->n + (phases > 1 ? MATMUL_SECTOR / 2 - 1 : 0), MATMUL_SHORT_SIDE);
+}
 static inline double matmul_short_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const int64_t tiles = vb_ceil_div(x->m, MATMUL_SHORT_SIDE) * vb_ceil_div(x->n, MATMUL_SHORT_SIDE) * x->batch;
+    const int phases = matmul_short_phases(x);
+    const int64_t tiles = matmul_short_rows(x, phases) * matmul_short_columns(x, phases) * x->batch;
     const int odd_c = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride),
               odd = !matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride) +
                     !matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);
     const double taken = (double)tiles / ((x->k > 32 ? 6.0 : 8.0) * gpu->multiprocessors),
-                 operands = ((double)x->m + x->n) * x->k;
-    return 2.1 + (taken > 0.2 ? taken : 0.2) * (0.2 + 2.9 * odd_c + 0.2 * odd + 0.45 * (double)vb_ceil_div(x->k, 16)) +
+                 operands = ((double)x->m + x->n) * x->k, of_c = phases > 1 ? 1.5 : 2.9 * odd_c;
+    return 2.1 + (taken > 0.2 ? taken : 0.2) * (0.2 + of_c + 0.2 * odd + 0.45 * (double)vb_ceil_div(x->k, 16)) +
            0.86 * matmul_millions_of_c(x) + 1.5e-6 * x->batch * operands;
 }
-/* How matmul_thin cuts up a product. Where rows of C begin anywhere, a block has every `phases`-th row: these begin at
- * the same place of a sector of 32 bytes, so that the block writes whole sectors. A part of a sector costs the memory a
- * reading, which made products 2.5 times as long. */
-enum { MATMUL_THIN_THREADS = 256, MATMUL_SECTOR = 32 };
+/* How matmul_thin cuts up a product: a block has every `phases`-th row. */
+enum { MATMUL_THIN_THREADS = 256 };
 typedef struct matmul_thin_plan {
     int phases, columns, width; /* columns of a thread; threads side by side */
     int64_t across;             /* blocks side by side */
@@ -356,8 +376,7 @@ typedef struct matmul_thin_plan {
 static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
     const int f32 = x->type == VB_F32, sector = MATMUL_SECTOR / matmul_element_bytes(x->type);
     const double c = matmul_millions_of_c(x);
-    matmul_thin_plan plan = {1, x->n > 32 && c > 4 ? 2 : 1, 1, 0, 0};
-    while (plan.phases * x->c_stride % sector != 0) plan.phases *= 2;
+    matmul_thin_plan plan = {matmul_phases(x), x->n > 32 && c > 4 ? 2 : 1, 1, 0, 0};
     const int odd = plan.phases > 1;
     if (odd && x->n >= 128 && x->m >= 8 * plan.phases) plan.columns = 2;
     else plan.phases = 1;

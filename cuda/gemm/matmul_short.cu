@@ -1,6 +1,7 @@
 // matmul_short.cu: C = A B for F16 and BF16 where k is at most 64, on tensor cores: any layout, strides and alignment.
 //
-//   grid     (ceil(m / 64) * ceil(n / 64) in bands (matmul.cuh), matrices)
+//   grid     (ceil(m / 64) * ceil(n / 64) in bands (matmul.cuh), matrices); of every `phases`-th row where rows of C
+//            begin anywhere (matmul_phases)
 //   block    4 warps of 32 x 32 outputs each
 //   shared   all of k of A [64][K] and B [K][64] as they are stored, through registers, K = 32 or 64; C in 16 bits:
 //            27 KiB at most
@@ -37,7 +38,7 @@ VB_DEVICE void copy_some(unsigned short *to, const unsigned short *from, int fir
 }
 
 template <class T, int K, bool A_T, bool B_T>
-__global__ void __launch_bounds__(threads, K == 32 ? 8 : 6) matmul_short_kernel(MatMulProblem<T> p) {
+__global__ void __launch_bounds__(threads, K == 32 ? 8 : 6) matmul_short_kernel(MatMulProblem<T> p, int phases) {
 #if __CUDA_ARCH__ >= 800
     constexpr int R = 2, Q = 4;
     using LoadA = TileLoad<T, !A_T, side, K, threads>;
@@ -47,12 +48,18 @@ __global__ void __launch_bounds__(threads, K == 32 ? 8 : 6) matmul_short_kernel(
     p.select();
     wait_for_previous_kernel();
     release_next_kernel();
-    const TileOrder tile = tile_of_block(ceil_div<int64_t>(p.m, side), ceil_div<int64_t>(p.n, side));
-    const int64_t m0 = tile.row * side, n0 = tile.col * side;
-    const int rows = (int)smaller<int64_t>(side, p.m - m0), columns = (int)smaller<int64_t>(side, p.n - n0);
-    const int k = (int)p.k;
+    const TileOrder tile = tile_of_block(ceil_div<int64_t>(p.m, side * phases) * phases,
+                                         ceil_div<int64_t>(p.n + (phases > 1 ? MATMUL_SECTOR / 2 - 1 : 0), side));
+    const int64_t m0 = tile.row / phases * side * phases + tile.row % phases;
+    // Elements from the start of a sector to that of a row; the first tile of a row has as many columns less.
+    const int late = phases > 1 ? (int)((uintptr_t)(p.c + m0 * p.c_stride) % MATMUL_SECTOR / 2) : 0;
+    const int64_t n0 = tile.col == 0 ? 0 : tile.col * side - late;
+    const int rows = (int)smaller<int64_t>(side, ceil_div<int64_t>(p.m - m0, phases));
+    const int columns = (int)smaller<int64_t>(tile.col == 0 ? side - late : side, p.n - n0), k = (int)p.k;
+    if (rows <= 0 || columns <= 0) return;
+    if (!A_T) p.a += m0 * p.a_stride, p.a_stride *= phases;
     {
-        LoadA a(p.a, p.a_stride, m0);
+        LoadA a(p.a, p.a_stride, A_T ? m0 : 0);
         LoadB b(p.b, p.b_stride, n0);
         a.load(k, rows), b.load(k, columns);
         a.store(a_tile), b.store(b_tile);
@@ -75,6 +82,7 @@ __global__ void __launch_bounds__(threads, K == 32 ? 8 : 6) matmul_short_kernel(
     }
 
     unsigned short *const c = (unsigned short *)(p.c + m0 * p.c_stride + n0);
+    p.c_stride *= phases;
     // Elements from an aligned vector to the start of row r of the tile.
     const unsigned first_past = (unsigned)(uintptr_t)c / 2, stride = (unsigned)p.c_stride;
     const auto past = [&](int r) { return (int)((first_past + r * stride) % 8); };
@@ -106,10 +114,12 @@ __global__ void __launch_bounds__(threads, K == 32 ? 8 : 6) matmul_short_kernel(
 
 template <class T, int K>
 vb_status launch_short(const vb_matmul_args &x, vb_stream *stream) {
+    const int phases = matmul_short_phases(&x);
     return with_layouts(x, [&](auto a_t, auto b_t) {
         return for_batches<T>(x, side, side, [&](const MatMulProblem<T> &p, dim3 grid) {
+            grid.x = (unsigned)(matmul_short_rows(&x, phases) * matmul_short_columns(&x, phases));
             return launch_overlapped(stream, grid, threads, 0,
-                                     matmul_short_kernel<T, K, decltype(a_t)::value, decltype(b_t)::value>, p);
+                                     matmul_short_kernel<T, K, decltype(a_t)::value, decltype(b_t)::value>, p, phases);
         });
     });
 }

@@ -102,12 +102,15 @@ func matMulWithOp() *Op {
 			Case{Label: "column", Dims: []int{1, 127, 255, 1}, Flags: layout}, Case{Label: "odd", Dims: []int{3, 5, 127, 33}, Flags: layout},
 			Case{Label: "tile", Dims: []int{2, 128, 64, 128}, Flags: layout + "_shared_a"}, Case{Label: "around_tile", Dims: []int{2, 129, 72, 127}, Flags: layout + "_shared_b"},
 			Case{Label: "aligned", Dims: []int{1, 144, 264, 136}, Flags: layout}, Case{Label: "deep", Dims: []int{1, 7, 4104, 24}, Flags: layout},
+			// rows that begin anywhere, of which a block has some
+			Case{Label: "thin_odd_columns", Dims: []int{2, 141, 5, 133}, Flags: layout}, Case{Label: "thin_pairs", Dims: []int{1, 133, 16, 604}, Flags: layout},
 			Case{Label: "cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout, Bench: true, Large: true},
 			Case{Label: "heads", Dims: []int{64, 512, 128, 512}, Flags: layout, Bench: true, Large: true})...)
 		cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16},
 			Case{Label: "shared_terms", Dims: []int{1, 72, 2056, 264}, Flags: layout},
 			Case{Label: "few_rows_odd_columns", Dims: []int{1, 5, 376, 5701}, Flags: layout},
 			Case{Label: "short_terms", Dims: []int{2, 163, 20, 199}, Flags: layout}, Case{Label: "short_terms", Dims: []int{1, 200, 45, 520}, Flags: layout},
+			Case{Label: "short_terms_odd_columns", Dims: []int{2, 901, 33, 145}, Flags: layout},
 			Case{Label: "few_columns_deep", Dims: []int{1, 2832, 1032, 24}, Flags: layout}, Case{Label: "few_rows_deep", Dims: []int{1, 24, 1032, 2832}, Flags: layout},
 			Case{Label: "few_columns", Dims: []int{1, 200, 136, 11}, Flags: layout}, Case{Label: "few_rows", Dims: []int{2, 11, 200, 136}, Flags: layout})...)
 		cases = append(cases, each([]tensor.DType{tensor.F32},
