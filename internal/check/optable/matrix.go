@@ -103,7 +103,7 @@ func matMulWithOp() *Op {
 			Case{Label: "tile", Dims: []int{2, 128, 64, 128}, Flags: layout + "_shared_a"}, Case{Label: "around_tile", Dims: []int{2, 129, 72, 127}, Flags: layout + "_shared_b"},
 			Case{Label: "aligned", Dims: []int{1, 144, 264, 136}, Flags: layout}, Case{Label: "deep", Dims: []int{1, 7, 4104, 24}, Flags: layout},
 			// rows that begin anywhere, of which a block has some
-			Case{Label: "thin_odd_columns", Dims: []int{2, 141, 5, 133}, Flags: layout}, Case{Label: "thin_pairs", Dims: []int{1, 133, 16, 604}, Flags: layout},
+			Case{Label: "thin_odd_columns", Dims: []int{1, 1200, 3, 3001}, Flags: layout}, Case{Label: "thin_pairs", Dims: []int{3, 301, 12, 1502}, Flags: layout},
 			Case{Label: "cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout, Bench: true, Large: true},
 			Case{Label: "heads", Dims: []int{64, 512, 128, 512}, Flags: layout, Bench: true, Large: true})...)
 		cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16},
