@@ -153,15 +153,18 @@ VB_DEVICE float plain_element(const ScaledOperands &of, int row, int column) {
 
 // store_rows for the sums of scaled operands: the scales are taken back. A lane loads the scales of every 32nd column,
 // all before the first store, and the others get them by shuffles: a load behind a store would wait for memory again.
-// Pairs are written where rows begin at multiples of 8 bytes; else a thread's first column with the one before it.
+// Rows may begin anywhere. Of eight columns of a row, which the four threads of a quad have, and the last of the eight
+// before them, the quad writes the sector of 32 bytes that ends among its own.
 template <int N>
 VB_DEVICE void store_rows_scaled(const ProductOutput<float> &p, const ScaledOperands &of, const float (&sum)[N / 2],
                                  int row, int column) {
-    const int lane = threadIdx.x % 32, quad = lane % 4;
+    const int lane = threadIdx.x % 32, quad = lane % 4, end = smaller(p.n, column + N);
+    const bool moved = ((uintptr_t)(p.c + column) | (uintptr_t)p.stride * sizeof(float)) % MATMUL_SECTOR != 0;
     float *c[2];
-    float2 of_row[2], of_column[N / 32];
+    float2 of_row[2], of_column[N / 32], held[2] = {};
     float last[2] = {};
-    bool shifted[2], plain = false;
+    int past[2]; // elements from the start of a sector to that of the row
+    bool plain = false;
 #pragma unroll
     for (int i = 0; i < N / 32; i++) {
         const int at = column + 32 * i + lane;
@@ -171,36 +174,43 @@ VB_DEVICE void store_rows_scaled(const ProductOutput<float> &p, const ScaledOper
     for (int h = 0; h < 2; h++) {
         const int r = row + lane / 4 + 8 * h;
         c[h] = p.c + r * p.stride;
-        shifted[h] = (uintptr_t)(c[h] + column) % 8 != 0;
+        past[h] = (int)((uintptr_t)(c[h] + column) % MATMUL_SECTOR / sizeof(float));
         of_row[h] = r < p.m ? of.a_scale[r] : make_float2(0, 0);
     }
 #pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-        const int at = column + 8 * j + 2 * quad, from = j % 4 * 8 + 2 * quad;
-        const float2 scale = of_column[j / 4];
+    for (int j = 0; j <= N / 8; j++) { // at the end, the rest of the last eight
+        if (j == N / 8 && !moved) break;
+        const int from = j % 4 * 8 + 2 * quad;
+        const float2 scale = of_column[smaller(j / 4, N / 32 - 1)];
         const float2 first = make_float2(__shfl_sync(all_lanes, scale.x, from), __shfl_sync(all_lanes, scale.y, from)),
                      second = make_float2(__shfl_sync(all_lanes, scale.x, from + 1),
                                           __shfl_sync(all_lanes, scale.y, from + 1));
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const float x = scale_back(sum[4 * j + 2 * h], of_row[h], first);
-            const float y = scale_back(sum[4 * j + 2 * h + 1], of_row[h], second);
-            plain |= x != x || y != y;
-            float before = 0.0f; // of the column before
-            if (!p.vectors) {
-                before = __shfl_sync(all_lanes, quad == 3 ? last[h] : y, (quad + 3) % 4, 4);
-                last[h] = y;
+            float2 two = make_float2(0, 0);
+            if (j < N / 8) {
+                two.x = scale_back(sum[4 * j + 2 * h], of_row[h], first);
+                two.y = scale_back(sum[4 * j + 2 * h + 1], of_row[h], second);
+                plain |= two.x != two.x || two.y != two.y;
+            }
+            int at = column + 8 * j + 2 * quad;
+            if (moved) {
+                const float before = __shfl_sync(all_lanes, quad == 3 ? last[h] : two.y, (quad + 3) % 4, 4);
+                last[h] = two.y;
+                if (past[h] % 2) two = make_float2(before, two.x);
+                const int by = past[h] / 2; // threads
+                const float2 send = quad >= 4 - by ? held[h] : two;
+                held[h] = two;
+                two.x = __shfl_sync(all_lanes, send.x, (quad - by) & 3, 4);
+                two.y = __shfl_sync(all_lanes, send.y, (quad - by) & 3, 4);
+                at -= past[h];
             }
             if (row + lane / 4 + 8 * h >= p.m) continue;
-            if (shifted[h]) {
-                if (j + quad > 0 && at < p.n) *reinterpret_cast<float2 *>(c[h] + at - 1) = make_float2(before, x);
-                else if (at < p.n) c[h][at] = x;
-                else if (at == p.n && j + quad > 0) c[h][at - 1] = before;
-                if (j == N / 8 - 1 && quad == 3 && at + 1 < p.n) c[h][at + 1] = y;
-            } else if (at + 1 < p.n) {
-                *reinterpret_cast<float2 *>(c[h] + at) = make_float2(x, y);
-            } else if (at < p.n) {
-                c[h][at] = x;
+            if (at >= column && at + 1 < end) {
+                *reinterpret_cast<float2 *>(c[h] + at) = two;
+            } else {
+                if (at >= column && at < end) c[h][at] = two.x;
+                if (at + 1 >= column && at + 1 < end) c[h][at + 1] = two.y;
             }
         }
     }

@@ -122,6 +122,9 @@ func matMulWithOp() *Op {
 			Case{Label: "tf32_cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout + "_tf32", Bench: true, Large: true},
 			Case{Label: "ieee_cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout + "_ieee", Bench: true, Large: true})...)
 	}
+	cases = append(cases, each([]tensor.DType{tensor.F32}, // rows that begin anywhere, or at even elements
+		Case{Label: "parts_odd_columns", Dims: []int{1, 900, 300, 901}, Flags: "nt"},
+		Case{Label: "parts_even_columns", Dims: []int{1, 900, 300, 902}, Flags: "tn"})...)
 	cases = append(cases, each([]tensor.DType{tensor.BF16}, // pairs of blocks; copies whose blocks share terms
 		Case{Label: "pairs", Dims: []int{66, 136, 264, 136}, Flags: "nt"}, Case{Label: "pairs", Dims: []int{66, 136, 264, 136}, Flags: "tn"},
 		Case{Label: "odd_shared_terms", Dims: []int{1, 65, 4001, 384}, Flags: "nn"},
