@@ -69,7 +69,8 @@ VB_DEVICE void store_rows_of_part(const ProductOutput<float> &p, const float (&s
 }
 
 // The same as store_rows where C's rows begin anywhere. A thread has eight columns of 32 of a row; with the last of the
-// eight before them it writes the 16 aligned bytes that end among its own.
+// eight before them it has the 16 aligned bytes that end among its own. Where these begin in the middle of a sector,
+// it writes those of the thread before, so that two threads write a whole sector.
 template <class Out, int N>
 VB_DEVICE void store_rows_unaligned(const ProductOutput<Out> &p, const float (&sum)[N / 2], int row, int column) {
     const int lane = threadIdx.x % 32, quad = lane % 4, end = smaller(p.n, column + N);
@@ -78,7 +79,8 @@ VB_DEVICE void store_rows_unaligned(const ProductOutput<Out> &p, const float (&s
         const int r = row + lane / 4 + 8 * h;
         Out *const c = p.c + r * p.stride;
         const unsigned past = (unsigned)(uintptr_t)(c + column) % 16; // bytes, of every eight columns
-        unsigned last[4] = {};
+        const int by = (unsigned)(uintptr_t)(c + column) % 32 / 16;   // threads
+        unsigned last[4] = {}, held[4] = {};
 #pragma unroll
         for (int j = 0; j <= N / 8; j += 4) { // at the end, the rest of the last eight
             unsigned w[4] = {}, before[4];
@@ -93,15 +95,21 @@ VB_DEVICE void store_rows_unaligned(const ProductOutput<Out> &p, const float (&s
                 before[i] = __shfl_sync(all_lanes, quad == 3 ? last[i] : w[i], (quad + 3) % 4, 4);
                 last[i] = w[i];
             }
-            const int at = column + 8 * (j + quad) - (int)past / 2;
-            if (r >= p.m || at >= end || (j == N / 8 && quad > 0)) continue;
             const uint4 own = make_uint4(w[0], w[1], w[2], w[3]);
             const uint4 eight =
                 past ? bytes_from(make_uint4(before[0], before[1], before[2], before[3]), own, 16 - past) : own;
+            unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const unsigned other = __shfl_sync(all_lanes, quad == 3 ? held[i] : words[i], (quad + 3) % 4, 4);
+                held[i] = words[i];
+                if (by) words[i] = other;
+            }
+            const int at = column + 8 * (j + quad - by) - (int)past / 2;
+            if (r >= p.m || at >= end || (j == N / 8 && quad > by)) continue;
             if (at >= column && at + 8 <= end) {
-                *reinterpret_cast<uint4 *>(c + at) = eight;
+                *reinterpret_cast<uint4 *>(c + at) = make_uint4(words[0], words[1], words[2], words[3]);
             } else {
-                const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
                 for (int e = 0; e < 8; e++)
                     if (at + e >= column && at + e < end)
