@@ -235,7 +235,8 @@ static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gp
     const int64_t rows = attention_rows(a), tiles = attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS),
                   sms = gpu->multiprocessors, keys = a->kv_len;
     const int few_keys = keys <= 128 * tiles;
-    if (!attention_prefill_sm90_suits(a, gpu)) return a->type == a->kv_type && rows > 16 && (keys <= 128 || few_keys);
+    if (!attention_prefill_sm90_suits(a, gpu))
+        return a->type == a->kv_type && (keys <= 128 ? rows >= 16 : rows > 16 && few_keys);
     if (a->type != a->kv_type) return rows > 16 && keys <= 1024 && 3 * tiles >= sms;
     if (rows <= 8) return a->dim <= 128 && keys >= 256 && keys <= 8192 && 9 * tiles >= 4 * sms;
     return keys <= 512 || (rows > 16 ? few_keys || 5 * tiles >= sms : 3 * tiles >= sms && keys <= 4096);

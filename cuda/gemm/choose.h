@@ -64,8 +64,10 @@ static inline int matmul_m1_cluster(int64_t k, int64_t n, int width, const vb_gp
     return tiles * ksplit * 10 >= sms * 7 && k >= ksplit * MATMUL_M1_WARPS * MATMUL_M1_ROWS ? (int)ksplit : 0;
 }
 
+/* Lanes that read elements of 16 bits one by one are slower than kernels of tiles: none is named. */
 static inline matmul_kernel choose_matmul_m1(const void *b, vb_dtype type, int64_t k, int64_t n, const vb_gpu *gpu) {
     const int width = matmul_m1_width(b, type, n);
+    if (width == 1 && type != VB_F32 && gpu->capability >= 80 && k > 0) return MATMUL_NONE;
     if (matmul_m1_cluster(k, n, width, gpu)) return MATMUL_M1_CLUSTER;
     return vb_ceil_div(n, 32 * width) <= INT32_MAX ? MATMUL_M1 : MATMUL_NONE;
 }
@@ -175,9 +177,9 @@ typedef struct matmul_ksplit_plan {
     double time;
 } matmul_ksplit_plan;
 /* Of matmul_mma: stages of k on their way, and shared memory. */
-#define MATMUL_MMA_STAGES(tile_n) ((tile_n) == 256 ? 2 : 3)
+enum { MATMUL_MMA_STAGES = 3 };
 static inline int64_t matmul_mma_bytes(int tile_m, int tile_n) {
-    return (int64_t)MATMUL_MMA_STAGES(tile_n) * (tile_m + tile_n) * MATMUL_MMA_DEPTH * 2;
+    return (int64_t)MATMUL_MMA_STAGES * (tile_m + tile_n) * MATMUL_MMA_DEPTH * 2;
 }
 
 /* Microseconds of kernels: fits to 25,000 runs of 800 products drawn at random, on an H100, by 0.14 of their logarithm
@@ -233,11 +235,10 @@ typedef struct matmul_tiles {
     matmul_tile of[6];
 } matmul_tiles;
 static inline const matmul_tiles *matmul_tiles_of(matmul_kernel kernel) {
-    static const matmul_tiles mma = {3,
+    static const matmul_tiles mma = {2,
                                      MATMUL_MMA_DEPTH,
                                      3,
-                                     {{128, 256, 1, {1.8, 1.2, 1.5, 0.53, 0.1, 3.5, 2.1, 0, 2.4, 0}},
-                                      {128, 128, 2, {0.75, 1.9, 0.87, 0.72, 0.9, 4.7, 0.8, 0, 1.5, 0}},
+                                     {{128, 128, 2, {0.75, 1.9, 0.87, 0.72, 0.9, 4.7, 0.8, 0, 1.5, 0}},
                                       {64, 64, 4, {1.6, 0.62, 0.34, 1.29, 1.1, 2.4, 0.9, 0.26, 1.9, 0}}}},
                               ksplit = {4,
                                         MATMUL_KSPLIT_DEPTH,
@@ -280,12 +281,11 @@ static inline matmul_ksplit_plan matmul_plan_tile(matmul_kernel kernel, int nth,
         plan.parts = matmul_parts(plan.tiles, plan.steps, plan.places, tiles->least);
     plan.time = kernel == MATMUL_F32 ? matmul_time(&plan, &tile.times, x)
                                      : matmul_fewest_parts(&plan, &tile.times, x, tiles->least);
-    /* Where a multiprocessor has one block of matmul_mma, the last round is as long as the others. */
+    /* Few blocks of matmul_mma in a last round take as long as one alone. */
     const int64_t blocks = plan.tiles * plan.parts;
-    if (kernel == MATMUL_MMA && plan.places == gpu->multiprocessors && blocks > plan.places)
+    if (kernel == MATMUL_MMA && blocks > plan.places)
         plan.time += ((double)vb_ceil_div(blocks, plan.places) - (double)blocks / (double)plan.places) *
-                     (tile.times.block +
-                      (tile.times.step + tile.times.crowded) * (double)vb_ceil_div(plan.steps, plan.parts));
+                     (tile.times.block + tile.times.step * (double)vb_ceil_div(plan.steps, plan.parts));
     return plan;
 }
 /* The fastest tile of matmul_mma, matmul_ksplit or matmul_3xtf32_any. Of matmul_f32 it is the largest tile that the
@@ -362,7 +362,7 @@ static inline double matmul_short_time(const vb_matmul_args *x, const vb_gpu *gp
               odd = !matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride) +
                     !matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);
     const double taken = (double)tiles / ((x->k > 32 ? 6.0 : 8.0) * gpu->multiprocessors),
-                 operands = ((double)x->m + x->n) * x->k, of_c = phases > 1 ? 1.5 : 2.9 * odd_c;
+                 operands = ((double)x->m + x->n) * x->k, of_c = (phases > 1 ? 1.5 : 2.9) * odd_c;
     return 2.1 + (taken > 0.2 ? taken : 0.2) * (0.2 + of_c + 0.2 * odd + 0.45 * (double)vb_ceil_div(x->k, 16)) +
            0.86 * matmul_millions_of_c(x) + 1.5e-6 * x->batch * operands;
 }
@@ -608,7 +608,8 @@ static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb
     const int f32 = x->type == VB_F32;
     if (!matmul_sm90_fits(x)) return MATMUL_NONE;
     if (gemm_m64_takes(x, gpu)) return GEMM_M64_SM90;
-    if (gemm_sm90_takes(x) && (matmul_contiguous(x) || gemm_sm90_pays(x, gpu))) return GEMM_SM90;
+    const int large = matmul_contiguous(x) && (double)x->m * x->k * x->n >= 64e6;
+    if (gemm_sm90_takes(x) && (large || gemm_sm90_pays(x, gpu))) return GEMM_SM90;
     if (f32 && room && matmul_contiguous(x) && gemm_3xf16_suits(x) && gemm_3xf16_pays(x, gpu)) return GEMM_3XF16_SM90;
     if (matmul_mma_pays(x, gpu)) return MATMUL_MMA;
     if (matmul_ksplit_suits(x, gpu)) return MATMUL_KSPLIT;

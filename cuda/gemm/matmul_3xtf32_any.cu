@@ -231,11 +231,13 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
                     if (q + e < columns) c[e] = result[r][q + e];
             }
         }
-    } else if ((int)threadIdx.x % BN < columns) {
-        const int q = threadIdx.x % BN;
-        float *c = p.c + (m0 + threadIdx.x / BN) * p.c_stride + n0 + q;
+    } else { // the first threads of a row have its last columns, so that warps begin at sectors
+        float *c = p.c + (m0 + threadIdx.x / BN) * p.c_stride + n0;
 #pragma unroll 8
-        for (int r = threadIdx.x / BN; r < rows; r += threads / BN, c += threads / BN * p.c_stride) *c = result[r][q];
+        for (int r = threadIdx.x / BN; r < rows; r += threads / BN, c += threads / BN * p.c_stride) {
+            const int q = (threadIdx.x - (unsigned)((uintptr_t)c % MATMUL_SECTOR / sizeof(float))) % BN;
+            if (q < columns) c[q] = result[r][q];
+        }
     }
 #endif
 }

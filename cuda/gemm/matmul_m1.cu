@@ -180,7 +180,15 @@ using namespace vb;
 extern "C" vb_status vb_cuda_matmul_single_row(void *c, const void *a, const void *b, vb_dtype type, int64_t k,
                                                int64_t n, vb_stream *stream) {
     const vb_gpu &gpu = gpu_of(stream);
-    const matmul_kernel kernel = choose_matmul_m1(b, type, k, n, &gpu);
+    matmul_kernel kernel = choose_matmul_m1(b, type, k, n, &gpu);
+    if (kernel == MATMUL_NONE) {
+        vb_matmul_args x = {};
+        x.c = c, x.a = a, x.b = b, x.m = 1, x.k = k, x.n = n, x.batch = 1, x.a_stride = k, x.b_stride = x.c_stride = n;
+        x.type = type;
+        const vb_status status = matmul(&kernel, x, stream);
+        chosen(stream, matmul_kernel_info(kernel), "matmul", type, "m k n", 1, k, n);
+        return status;
+    }
     chosen(stream, matmul_kernel_info(kernel), "matmul", type, "m k n", 1, k, n);
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);

@@ -2,7 +2,7 @@
 // vectors.
 //
 //   grid     (ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh), matrices, blocks that share k)
-//   block    BM x BN = 128 x 256: 8 warps of 64 x 64 outputs; 128 x 128: 8 of 64 x 32; 64 x 64: 4 of 32 x 32
+//   block    BM x BN = 128 x 128: 8 warps of 64 x 32 outputs; 64 x 64: 4 of 32 x 32
 //   shared   two stages of A [BM][64] and B [64][BN] of the largest tiles, else three; as they are stored if
 //            transposed, swizzled: 96 KiB, of small tiles 48. All but one are on their way while one is used
 //   moves    about (1 / BM + 1 / BN) m n k * 2 bytes from L2, 2 m n k FLOPs; 8 bytes an output and block that shares k
@@ -53,8 +53,8 @@ template <int TILE_M, int TILE_N, int WARPS_M, int WARPS_N>
 struct MmaTile {
     static constexpr int m = TILE_M, n = TILE_N, warps_n = WARPS_N, threads = 32 * WARPS_M * WARPS_N;
     static constexpr int warp_m = m / WARPS_M, warp_n = n / WARPS_N; // outputs of a warp
-    static constexpr int stages = MATMUL_MMA_STAGES(n), a_bytes = m * depth * 2, stage_bytes = a_bytes + n * depth * 2;
-    static constexpr int blocks = warp_m * warp_n == 4096 ? 1 : 2; // a multiprocessor, by registers at least
+    static constexpr int stages = MATMUL_MMA_STAGES, a_bytes = m * depth * 2, stage_bytes = a_bytes + n * depth * 2;
+    static constexpr int blocks = 2; // a multiprocessor, by registers at least
 };
 
 template <class T, class Tile, bool A_T, bool B_T>
@@ -161,7 +161,6 @@ template <class T>
 vb_status launch_mma(const vb_matmul_args &x, void *sums, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     const matmul_ksplit_plan plan = matmul_plan_of(MATMUL_MMA, &x, &gpu);
-    if (plan.tile_n == 256) return launch_mma<T, MmaTile<128, 256, 2, 4>>(x, plan.parts, sums, stream);
     if (plan.tile_n == 128) return launch_mma<T, MmaTile<128, 128, 2, 4>>(x, plan.parts, sums, stream);
     return launch_mma<T, MmaTile<64, 64, 2, 2>>(x, plan.parts, sums, stream);
 }
