@@ -13,7 +13,7 @@
 
 #include "arch/cluster.cuh"
 #include "arch/streaming.cuh"
-#include "gemm/choose.h"
+#include "gemm/matmul.cuh"
 
 namespace vb {
 namespace {
