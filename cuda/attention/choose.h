@@ -8,7 +8,7 @@
 
 #define ATTENTION_KERNELS(X)                                                                                           \
     X(ATTENTION_DECODE, "attention_decode", "attention/attention_decode.cu",                                           \
-      "up to 64 rows a key head over a cache of 16 bits, 8.0")                                                         \
+      "up to 64 rows a key head over a cache of 16 bits, before Hopper also more over many keys, 8.0")                 \
     X(ATTENTION_DECODE_VARIANTS, "attention_decode_variants", "attention/attention_decode_variants.cu",                \
       "the same over F16, Q8_0 with capped scores, rings, sinks; Q8_0 of other dimensions")                            \
     X(ATTENTION_DECODE_Q8, "attention_decode_q8", "attention/attention_decode_q8.cu",                                  \

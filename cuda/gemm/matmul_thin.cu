@@ -5,7 +5,7 @@
 //   shared   rows of A in float32, 8 KiB at most; columns of B where STAGED, [256][K + 1]: 17 KiB
 //   moves    C once, B once for each group of rows, 2 m n k FLOPs
 //   bound    the writing of C, whose rows may begin anywhere: see matmul_thin_plan; the reading of A from shared memory
-//   measured docs/experiments/2026-11-27-shapes.md
+//   measured docs/experiments/2026-11-27-sectors.md
 
 #include "gemm/matmul.cuh"
 
