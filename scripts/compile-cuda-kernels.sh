@@ -28,7 +28,7 @@ fail() {
     exit 1
 }
 
-for tool in "${CC:-gcc}" "${CXX:-g++}" ar; do
+for tool in "${CC:-gcc}" "${CXX:-g++}" ar make; do
     command -v "$tool" >/dev/null || fail "$tool not found (Debian, Ubuntu: apt-get install build-essential)"
 done
 CUDA_HOME=$(scripts/install-cuda-toolkit.sh)
