@@ -50,7 +50,8 @@ static void test_ternary(void) {
                 CHECK(t->shared_bytes <= gpu->shared_bytes, "%ld bytes", (long)t->shared_bytes);
                 CHECK(t->stages == TERNARY_BITS_STAGES || t->stages == TERNARY_BITS_STAGES_FEW ||
                           (t->stages == TERNARY_BITS_STAGES_SHORT_ROWS &&
-                           t->threads <= TERNARY_BITS_THREADS_SHORT_ROWS), "%d stages, %d threads", t->stages, t->threads);
+                           t->threads <= TERNARY_BITS_THREADS_SHORT_ROWS),
+                      "%d stages, %d threads", t->stages, t->threads);
                 CHECK(t->ahead >= 1 && t->ahead <= t->stages, "%d of %d tiles ahead", t->ahead, t->stages);
                 CHECK(t->units == 2, "%d units", t->units);
             }

@@ -2,8 +2,8 @@
 // of interleaved weights; the same for a row that is rounded first (vb_bit_linear); floats in two bytes
 // (vb_tmac_matmul).
 //
-//   grid     one or two blocks a multiprocessor, each for neighbouring tiles of 16 rows. The warps of a block share
-//            the elements of a row: a warp has one or two units of 64 bytes
+//   grid     one to a few blocks a multiprocessor, each for tiles of 16 rows. The warps of a block share the elements
+//            of a row: a warp has one or two units of 64 bytes
 //   shared   a ring of tiles; a sum a tile, warp, row and lane of four; the bytes of x where rounded
 //   moves    n k / 4 bytes of weights, read once. Each block rounds x: it reads 4 or 8 bytes an element, from the L2
 //   bound    instructions up to some megabytes, then the weights, which are asked for while the kernel before runs
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     constexpr int across = 4 * UNITS, down = 32 / across;
     const int row = lane / across, piece = lane % across;
     const auto turned = [](int row, int piece) {
-        return (row * across + (piece ^ (UNITS == 2 ? row % 8 : row % 8 / 2))) * 16;
+        return (row * across + (piece ^ row % 8 / (3 - UNITS))) * 16;
     };
     const unsigned own = shared_address(memory) + warp * UNITS * 1024, to = own + turned(row, piece),
                    from = own + turned(lane / 8 % 2 * 8 + lane % 8, lane / 16);
