@@ -91,7 +91,8 @@ static inline int64_t ternary_bits_fit(int64_t shared_bytes, const vb_gpu *gpu) 
 
 /* 0 blocks where the rows are too long, or too many for their sums. Blocks of up to four tiles build the planes of x
  * less often than those of one, and start no later. From there on two blocks a multiprocessor hide more latency, where
- * x has few planes. Codes whose next kernel finds no room beside them have blocks of few tiles, as many as fit.
+ * x has few planes. Codes whose next kernel finds no room beside them have blocks of few tiles, as many as fit; rows
+ * that are rounded keep fewer tiles where two blocks would not fit.
  * A warp has two units. It has one where x has two bytes, whose columns take registers: of rows of up to 16 units, or
  * 32 with more than three tiles a block. x_bytes are those of an element that a block keeps: 0 to 2. */
 static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int x_bytes, const vb_gpu *gpu) {
@@ -111,13 +112,13 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
     /* x, with 16 bytes behind each 128 where it is rounded to one byte; four sums a row and warp */
     const int64_t x = warps * unit * (x_bytes == 2 ? 512 : 288 * x_bytes), sums = 256 * warps;
     int64_t held = most < stages ? most : stages, shared_bytes = held * stage_bytes + x + sums * most;
-    if (x_bytes == 0 && of == 2 && ternary_bits_fit(shared_bytes, gpu) <= of) {
+    if (of == 2 && ternary_bits_fit(shared_bytes, gpu) < (x_bytes ? 2 : 3)) {
         stages = held = TERNARY_BITS_STAGES_FEW;
-        of = vb_ceil_div(tiles, stages * each) + 1;
+        of = x_bytes ? 3 : vb_ceil_div(tiles, stages * each) + 1;
         do {
             blocks = --of * each;
             most = vb_ceil_div(tiles, blocks);
-            shared_bytes = held * stage_bytes + sums * most;
+            shared_bytes = held * stage_bytes + x + sums * most;
         } while (of > 2 && ternary_bits_fit(shared_bytes, gpu) < of);
     }
     if (shared_bytes > gpu->shared_bytes - 1024 && stages > TERNARY_BITS_STAGES_FEW) {
