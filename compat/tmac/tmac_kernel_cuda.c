@@ -131,7 +131,8 @@ int cuda_init(int max_weights_bytes, int max_activations, int max_output) {
     return room(&state.output, 4 * (int64_t)max_output);
 }
 int cuda_init_multi_gpu(int num_gpus) {
-    if (num_gpus < 1 || num_gpus > cuda_get_device_count()) return fail("num_gpus: not between 1 and the GPUs there are");
+    if (num_gpus < 1 || num_gpus > cuda_get_device_count())
+        return fail("num_gpus: not between 1 and the GPUs there are");
     return open_device();
 }
 void cuda_cleanup(void) {
