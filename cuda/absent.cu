@@ -20,6 +20,9 @@ vb_status matmul_1xf16_sm90(const vb_matmul_args &, vb_stream *) { return VB_UNS
 vb_status attention_prefill_sm90(const vb_attention_args &, vb_stream *) { return VB_UNSUPPORTED; }
 vb_status attention_prefill_operand(const vb_attention_args &, unsigned *, vb_stream *) { return VB_UNSUPPORTED; }
 vb_status fused_update_sm90(const vb_fused_update_args &, const adapter_plan &, vb_stream *) { return VB_UNSUPPORTED; }
+vb_status fused_update_f32_sm90(const vb_fused_update_args &, const adapter_plan &, vb_stream *) {
+    return VB_UNSUPPORTED;
+}
 vb_status stored_n64_sm90(const LinearArgs &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
 vb_status stored_many_sm90(const LinearArgs &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
 #ifdef VB_HAS_PACKED_LAYOUT

@@ -13,7 +13,9 @@
     X(ADAPTER_SHORT, "fused_update_short", "adapter/fused_update_stream.cu",                                           \
       "the same of fewer rows, 8 ranks and k up to 768")                                                               \
     X(ADAPTER_SM90, "fused_update_sm90", "adapter/fused_update_sm90.cu",                                               \
-      "9.0: F16, BF16, more than 8 ranks, many rows; copies rows that are no whole vectors")                           \
+      "9.0: F16, BF16, many rows, or a long k by ranks; copies rows that are no whole vectors")                        \
+    X(ADAPTER_F32_SM90, "fused_update_f32_sm90", "adapter/fused_update_f32_sm90.cu",                                   \
+      "9.0: F32 of more than 16 ranks, 64 rows or a long k; splits factors in two, V and U once")                      \
     X(ADAPTER_TILED, "fused_update_tiled", "adapter/fused_update_tiled.cu",                                            \
       "8.0: more than 32 ranks (a multiple of 8), 512 rows and more, U [n][r], from shared memory")                    \
     X(ADAPTER_ROWS, "fused_update_rows", "adapter/fused_update.cuh",                                                   \
@@ -87,19 +89,30 @@ static inline adapter_plan adapter_cluster_plan(const vb_fused_update_args *a, c
  * those of shapes drawn at random: docs/experiments/2026-11-27-fused-update.md. */
 static inline bool adapter_cluster_pays(const vb_fused_update_args *a, bool whole) {
     const bool f32 = a->type == VB_F32;
-    if (whole) return f32 ? a->r > 64 && a->weight_type == VB_F32 : a->r > 32; /* F16 beside F32: ranks without codes */
+    if (whole && f32) /* F16 beside F32: ranks without codes */
+        return a->weight_type == VB_F32 && (a->r > 64 || (a->r > 8 && a->m <= 64));
+    if (whole) return a->r > 32 || (a->k <= 128 && a->n >= 512);
     int64_t wide = 1; /* threads along the ranks in fused_update_any */
     while (wide < a->r) wide *= 2;
-    return a->r > 32 || a->k * wide > (f32 || (a->r <= 4 && a->m >= 100) ? 40000 : 5000);
+    return a->r > 32 || a->k * wide > (f32 ? 25000 : a->r <= 4 && a->m >= 100 ? 40000 : 5000);
 }
 
 /* Rows that are no whole vectors are copied before, and elements of such rows of out are stored alone. */
 static inline bool adapter_sm90_can(const vb_fused_update_args *a, const vb_gpu *gpu) {
     return gpu->capability == 90 && gpu->hopper && a->type != VB_F32 && adapter_cluster_can(a, gpu);
 }
-static inline bool adapter_sm90_pays(const vb_fused_update_args *a) {
+static inline bool adapter_sm90_pays(const vb_fused_update_args *a, bool whole) {
+    if (a->r > (whole ? 32 : 16) && a->k >= 1024 && 2 * a->k >= a->n) return true; /* of any rows: clusters share k */
     if (a->n % 8 != 0 && a->r <= 32 && a->n > a->k) return false;
-    return (a->m >= 2048 && a->r > 8) || (a->m >= 640 && a->k >= 2048 && a->r > 16);
+    const bool vectors = a->k % 8 == 0 && a->n % 8 == 0;
+    return a->m >= 2048 ? a->r > 8 || vectors : a->m >= 640 && a->k >= 2048 && a->r > 8;
+}
+
+/* Whether clusters of twice as many blocks are all at work at once: those of four and more do not find room on all
+ * multiprocessors. */
+static inline bool adapter_sm90_finds_room(const adapter_plan *p, const vb_gpu *gpu) {
+    const int64_t sms = gpu->multiprocessors;
+    return p->row_blocks <= (p->cluster == 1 ? sms / 2 : (sms / 16 - 1) * (8 / p->cluster));
 }
 
 static inline adapter_plan adapter_sm90_plan(const vb_fused_update_args *a, const vb_gpu *gpu) {
@@ -108,9 +121,20 @@ static inline adapter_plan adapter_sm90_plan(const vb_fused_update_args *a, cons
     /* 64 rows a block need V and U twice as often: for few ranks, where half of the GPU would have no work */
     const int row_tiles = rank_tiles == 8 && vb_ceil_div(a->m, 128) <= sms / 2 ? 4 : 8;
     adapter_plan p = {ADAPTER_SM90, row_tiles, rank_tiles, 8, 1, vb_ceil_div(a->m, 16 * row_tiles), 1};
-    /* clusters of four and more do not find room on all multiprocessors */
-    while (p.cluster < 8 && a->k >= 256 * p.cluster &&
-           p.row_blocks <= (p.cluster == 1 ? sms / 2 : (sms / 16 - 1) * (8 / p.cluster)))
+    while (p.cluster < 8 && a->k >= 256 * p.cluster && adapter_sm90_finds_room(&p, gpu)) p.cluster *= 2;
+    return p;
+}
+
+static inline bool adapter_f32_sm90_can(const vb_fused_update_args *a, const vb_gpu *gpu) {
+    return gpu->capability == 90 && gpu->hopper && a->type == VB_F32 && adapter_cluster_can(a, gpu);
+}
+static inline bool adapter_f32_sm90_pays(const vb_fused_update_args *a) {
+    return a->weight_type == VB_F32 && a->r > 16 && (a->m >= 64 || (a->k >= 256 && 2 * a->k >= a->n));
+}
+static inline adapter_plan adapter_f32_sm90_plan(const vb_fused_update_args *a, const vb_gpu *gpu) {
+    const int rank_tiles = a->r <= 64 ? 8 : a->r <= 128 ? 16 : 32, row_tiles = rank_tiles == 32 ? 4 : 8;
+    adapter_plan p = {ADAPTER_F32_SM90, row_tiles, rank_tiles, 8, 1, vb_ceil_div(a->m, 16 * row_tiles), 1};
+    while (p.cluster < 8 && (a->k >= 128 * p.cluster || a->n >= 256 * p.cluster) && adapter_sm90_finds_room(&p, gpu))
         p.cluster *= 2;
     return p;
 }
@@ -122,7 +146,8 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
     const bool whole = adapter_tiles_can(a, gpu);
     const bool streams =
         whole && a->type != VB_F32 && (a->r == 8 || a->r == 16) && !a->v_transposed && !a->u_transposed;
-    if (!streams && adapter_sm90_can(a, gpu) && adapter_sm90_pays(a)) return adapter_sm90_plan(a, gpu);
+    if (!streams && adapter_sm90_can(a, gpu) && adapter_sm90_pays(a, whole)) return adapter_sm90_plan(a, gpu);
+    if (adapter_f32_sm90_can(a, gpu) && adapter_f32_sm90_pays(a)) return adapter_f32_sm90_plan(a, gpu);
     if (adapter_cluster_can(a, gpu) && adapter_cluster_pays(a, whole)) return adapter_cluster_plan(a, gpu);
     if (!whole) {
         p.row_blocks = vb_ceil_div(a->m, 4);

@@ -54,12 +54,21 @@ static void test_adapter(void) {
         }
         if (p.kernel == ADAPTER_SM90) {
             const int64_t steps = vb_ceil_div(a.k, 64);
-            CHECK(gpu.capability == 90 && a.type != VB_F32 && a.r > 8 && 8 * p.rank_tiles >= a.r && a.k > 0,
+            CHECK(gpu.capability == 90 && a.type != VB_F32 && 8 * p.rank_tiles >= a.r && a.k > 0,
                   "%ld ranks", (long)a.r);
             CHECK(p.row_tiles == 8 || (p.row_tiles == 4 && p.rank_tiles == 8), "%d row tiles", p.row_tiles);
             CHECK(p.row_blocks * 16 * p.row_tiles >= a.m && p.cluster <= 8 &&
                       (p.cluster == 1 || steps >= 2 * p.cluster),
                   "cluster of %d for k of %ld", p.cluster, (long)a.k);
+            continue;
+        }
+        if (p.kernel == ADAPTER_F32_SM90) {
+            const int64_t rows = 16 * p.row_tiles, most = p.cluster == 1 ? INT32_MAX : gpu.multiprocessors;
+            CHECK(gpu.capability == 90 && a.type == VB_F32 && 8 * p.rank_tiles >= a.r && a.k > 0, "%ld ranks",
+                  (long)a.r);
+            CHECK(p.rank_tiles == 32 ? p.row_tiles == 4 : p.row_tiles == 8, "%d row tiles", p.row_tiles);
+            CHECK(p.row_blocks * rows >= a.m && p.cluster <= 8 && p.row_blocks * p.cluster <= most,
+                  "%ld clusters of %d", (long)p.row_blocks, p.cluster);
             continue;
         }
         if (p.kernel == ADAPTER_STREAM || p.kernel == ADAPTER_SHORT) {
@@ -119,12 +128,15 @@ static void test_adapter(void) {
     a.m = 16384, a.r = 256, a.codes_stride = 256;
     a.type = a.weight_type = VB_F32;
     p = choose_fused_update(&a, &h200);
-    CHECK(p.kernel == ADAPTER_CLUSTER && p.row_tiles == 2, "256 ranks of F32: %s", adapter_kernel_info(p.kernel).name);
+    CHECK(p.kernel == ADAPTER_F32_SM90 && p.row_tiles == 4, "256 ranks of F32: %s", adapter_kernel_info(p.kernel).name);
     a = update_of(VB_F16, 16384, 4095, 4095, 64);
     p = choose_fused_update(&a, &h200);
     CHECK(p.kernel == ADAPTER_SM90, "odd rows: %s", adapter_kernel_info(p.kernel).name);
     a.m = 10;
     p = choose_fused_update(&a, &h200);
-    CHECK(p.kernel == ADAPTER_CLUSTER && p.cluster == 8 && p.column_blocks > 1, "10 odd rows: cluster of %d",
+    CHECK(p.kernel == ADAPTER_SM90 && p.cluster == 8, "10 odd rows of a long k: cluster of %d", p.cluster);
+    a.k = 1000;
+    p = choose_fused_update(&a, &h200);
+    CHECK(p.kernel == ADAPTER_CLUSTER && p.cluster == 4 && p.column_blocks > 1, "10 odd rows: cluster of %d",
           p.cluster);
 }

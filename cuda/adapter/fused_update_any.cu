@@ -102,6 +102,7 @@ extern "C" vb_status vb_cuda_fused_update(const vb_fused_update_args *args, vb_s
     chosen(stream, adapter_kernel_info(plan.kernel), "fused_update", a.type, "m k n r", a.m, a.k, a.n, a.r);
     if (plan.kernel == ADAPTER_STREAM || plan.kernel == ADAPTER_SHORT) return fused_update_stream(a, plan, stream);
     if (plan.kernel == ADAPTER_SM90) return fused_update_sm90(a, plan, stream);
+    if (plan.kernel == ADAPTER_F32_SM90) return fused_update_f32_sm90(a, plan, stream);
     if (plan.kernel == ADAPTER_TILED) return fused_update_tiled(a, plan, stream);
     if (plan.kernel == ADAPTER_CLUSTER) return fused_update_cluster(a, plan, stream);
     if (plan.kernel != ADAPTER_ANY)

@@ -12,9 +12,9 @@
 // Copies take the aligned 16 bytes in which a row's elements lie, wherever the row begins. The warp then moves elements
 // to their places ("settle"), and splits those of F32. Warps wait for each other only where parts of x V meet.
 
+#include "adapter/factors.cuh"
 #include "adapter/launchers.cuh"
 #include "arch/cluster.cuh"
-#include "arch/mma.cuh"
 #include "arch/unaligned.cuh"
 
 namespace vb {
@@ -65,11 +65,6 @@ template <>
 struct Factor<float> {
     using type = bf16;
 };
-
-VB_DEVICE void split_pair(float a, float b, unsigned &high, unsigned &low) {
-    high = pack<bf16>(a, b);
-    low = pack<bf16>(a - __uint_as_float(high << 16), b - __uint_as_float(high & 0xffff0000u));
-}
 
 // A warp copies TALL rows of WIDE elements, of which `rows` and `cols` exist, to rows of PITCH bytes: from the aligned
 // 16 bytes on in which a row begins. Zeros stand for the rest.
@@ -498,12 +493,12 @@ vb_status launch_shape(const vb_fused_update_args &a, const adapter_plan &plan, 
 
 template <class T, class W>
 vb_status launch_cluster_update(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream) {
-    constexpr int many = sizeof(T) == 2 ? 16 : 32; // rows, as choose_fused_update has it
-    if (plan.rank_tiles == 2)
-        return plan.row_tiles == 1 ? launch_shape<T, W, 16, 16>(a, plan, stream)
-                                   : launch_shape<T, W, many, 16>(a, plan, stream);
-    return plan.row_tiles == 1 ? launch_shape<T, W, 16, 64>(a, plan, stream)
-                               : launch_shape<T, W, many, 64>(a, plan, stream);
+    if constexpr (sizeof(T) == 4) // plans of 16 bits have 16 rows alone
+        if (plan.row_tiles == 2)
+            return plan.rank_tiles == 2 ? launch_shape<T, W, 32, 16>(a, plan, stream)
+                                        : launch_shape<T, W, 32, 64>(a, plan, stream);
+    return plan.rank_tiles == 2 ? launch_shape<T, W, 16, 16>(a, plan, stream)
+                                : launch_shape<T, W, 16, 64>(a, plan, stream);
 }
 
 } // namespace

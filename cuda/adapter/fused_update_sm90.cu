@@ -1,5 +1,5 @@
-// fused_update_sm90.cu: out = add + scale * ((x V) * codes) U^T for F16 and BF16 of many rows and 33 to 256 ranks, on
-// Hopper's tensor cores (vb_fused_update_args).
+// fused_update_sm90.cu: out = add + scale * ((x V) * codes) U^T for F16 and BF16 of many rows, on Hopper's tensor cores
+// (vb_fused_update_args).
 //
 //   grid     a block for ROWS (128, or 64) rows. Where these blocks leave multiprocessors free, a cluster shares the
 //            rows: each block has a part of k, then of n. Else two blocks at neighbouring rows each fetch half of V, U
@@ -14,8 +14,10 @@
 // and n: else rows of a power of two bytes meet in one channel of the memory.
 // x, V and U whose rows are no whole vectors of 16 bytes, and U [r][n], are copied to the workspace first.
 
+#include "adapter/factors.cuh"
 #include "adapter/launchers.cuh"
 #include "arch/cluster.cuh"
+#include "arch/unaligned.cuh"
 #include "gemm/sm90_product.cuh"
 #include "runtime/pad.cuh"
 
@@ -49,15 +51,33 @@ VB_DEVICE Vec<T, 8> load_eight(const T *from, bool vectors, int count) {
         if (e < count) x.at[e] = from[e];
     return x;
 }
+// Elements of a vector from `begin` to `end` alone.
 template <class T>
-VB_DEVICE void store_eight(T *to, const Vec<T, 8> &x, bool vectors, int count) {
-    if (vectors) {
-        *reinterpret_cast<Vec<T, 8> *>(to) = x;
-        return;
-    }
+VB_DEVICE void store_some(T *to, const uint4 &eight, int begin, int end) {
+    const Vec<T, 8> x = *reinterpret_cast<const Vec<T, 8> *>(&eight);
 #pragma unroll
     for (int e = 0; e < 8; e++)
-        if (e < count) to[e] = x.at[e];
+        if (e >= begin && e < end) to[e] = x.at[e];
+}
+
+// Stores what the four lanes of a row have of a tile, eight neighbours each time, where a row begins anywhere: as the
+// aligned vectors in which the elements lie. `last` keeps the last lane's eight for the next call.
+template <class T>
+VB_DEVICE void store_shifted(T *row, bool exists, int column, int columns_left, const uint4 &eight, uint4 &last,
+                             bool first_of_tile, bool last_of_tile) {
+    const int quad = threadIdx.x % 4, shift = (int)((uintptr_t)(row + column) % 16) / (int)sizeof(T);
+    const auto from_lane = [](const uint4 &x, int lane) {
+        return make_uint4(__shfl_sync(all_lanes, x.x, lane, 4), __shfl_sync(all_lanes, x.y, lane, 4),
+                          __shfl_sync(all_lanes, x.z, lane, 4), __shfl_sync(all_lanes, x.w, lane, 4));
+    };
+    const uint4 neighbour = from_lane(eight, (quad + 3) % 4), before = quad == 0 ? last : neighbour;
+    last = from_lane(eight, 3);
+    if (!exists) return;
+    const uint4 vector = shift == 0 ? eight : bytes_from(before, eight, 16 - shift * (int)sizeof(T));
+    const int begin = first_of_tile && quad == 0 ? shift : 0, end = smaller(8, columns_left + shift);
+    if (begin == 0 && end == 8) *reinterpret_cast<uint4 *>(row + column - shift) = vector;
+    else store_some(row + column - shift, vector, begin, end);
+    if (last_of_tile && quad == 3) store_some(row + column, eight, 8 - shift, columns_left);
 }
 
 template <int RANKS, int ROWS>
@@ -78,11 +98,6 @@ struct UpdateStage : ProductStage<ROWS, RANKS> {
     static constexpr int codes_box = ROWS * sm90::row_bytes, code_boxes = 2, code_stages = RANKS == 256 ? 2 : 0;
     static_assert(sums_apart || sum_bytes <= ring_bytes, "in the ring");
 };
-
-// Of `count` steps from `first` on, the nth of a block that begins at another place than its neighbours.
-VB_DEVICE int step_in_turn(int first, int count, int nth, int block) {
-    return first + (nth + block % count) % count;
-}
 
 #ifdef VB_SM90A
 
@@ -159,6 +174,8 @@ __global__ void __launch_bounds__(product_threads, 1)
         __syncwarp();
         if (meets) {
             cluster_arrive();
+            cluster_wait();
+            cluster_arrive();
             if (!Stage::sums_apart) cluster_wait(), sm90::cluster_sync(); // the sums have been read
         }
         if (copies && p.codes_in_boxes)
@@ -220,24 +237,45 @@ __global__ void __launch_bounds__(product_threads, 1)
             if (meets || halves > 1) { // sums of both warpgroups at the same rows and of all blocks, in their order
                 const int thread = (int)threadIdx.x - 128, first = halves > 1 ? thread % 128 : thread;
                 float4 *const sums = reinterpret_cast<float4 *>(ring + (Stage::sums_apart ? Stage::ring_bytes : 0));
+                const bool exists = row - lane / 4 < p.m;
                 if (!Stage::sums_apart) sm90::group_sync(1, 256); // both have read the last stage
+                if (exists)
 #pragma unroll
-                for (int i = 0; i < RANKS / 8; i++)
-                    sums[256 * i + thread] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
-                if (meets) sm90::cluster_sync();
-                else sm90::group_sync(1, 256);
-#pragma unroll
-                for (int i = 0; i < RANKS / 2; i++) sum[i] = 0;
-                for (int s = 0; s < shares * halves; s++) {
-                    const float4 *const there = sums + first + 128 * (s % halves);
-#pragma unroll
-                    for (int i = 0; i < RANKS / 8; i++) {
-                        const float4 part = meets
-                                                ? sm90::load_remote(sm90::remote_address(there + 256 * i, s / halves))
-                                                : there[256 * i];
-                        sum[4 * i] += part.x, sum[4 * i + 1] += part.y, sum[4 * i + 2] += part.z,
-                            sum[4 * i + 3] += part.w;
+                    for (int i = 0; i < RANKS / 8; i++)
+                        sums[256 * i + thread] =
+                            make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
+                const auto add_up = [&](int i, int blocks, auto load) {
+                    float4 all = make_float4(0, 0, 0, 0);
+#pragma unroll 8
+                    for (int s = 0; s < blocks * halves; s++) {
+                        const float4 part = load(sums + 256 * i + first + 128 * (s % halves), s / halves);
+                        all.x += part.x, all.y += part.y, all.z += part.z, all.w += part.w;
                     }
+                    return all;
+                };
+                const auto take = [&](int i, float4 all) {
+                    sum[4 * i] = all.x, sum[4 * i + 1] = all.y, sum[4 * i + 2] = all.z, sum[4 * i + 3] = all.w;
+                };
+                if (meets) { // each warpgroup adds up every so many, and takes the others' from where they are
+                    const auto there = [&](const float4 *from, int block) {
+                        return sm90::load_remote(sm90::remote_address(from, block));
+                    };
+                    const int owners = shares * halves;
+                    sm90::cluster_sync();
+                    if (exists)
+#pragma unroll 1
+                        for (int i = share * halves + (halves > 1 ? consumer : 0); i < RANKS / 8; i += owners)
+                            sums[256 * i + first] = add_up(i, shares, there);
+                    sm90::cluster_sync();
+                    if (exists)
+#pragma unroll
+                        for (int i = 0; i < RANKS / 8; i++)
+                            take(i, there(sums + 256 * i + first, i % owners / halves));
+                } else {
+                    sm90::group_sync(1, 256);
+#pragma unroll
+                    for (int i = 0; i < RANKS / 8; i++)
+                        take(i, add_up(i, 1, [](const float4 *from, int) { return *from; }));
                 }
                 if (!Stage::sums_apart) {
                     loads_of_cluster_fence();
@@ -300,13 +338,24 @@ __global__ void __launch_bounds__(product_threads, 1)
                 if (step + 1 < Stage::steps) at.advance();
             }
             if (in_turn && (consumer == 0 || nth + 1 < tiles)) sm90::group_arrive(3 - consumer, 256);
+            // what is added comes while the products run: behind a store each load would wait for memory again
+            const int tile = step_in_turn(first_tile, tiles, nth, turn);
+            Vec<T, 8> added[2][width / 32] = {};
+            if (p.add)
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+#pragma unroll
+                    for (int j = 0; j < width / 8; j += 4) {
+                        const int of = row + 8 * half, n = tile * columns + column0 + 8 * (j + quad);
+                        if (of < p.m && n < p.n)
+                            added[half][j / 4] = load_eight(p.add + (int64_t)of * p.n + n, p.vectors, p.n - n);
+                    }
             sm90::wgmma_wait<0>();
 #pragma unroll
             for (int step = Stage::steps - 1; step >= 0; step--)
                 release((at.stage + Stage::count - step) % Stage::count);
             at.advance();
             sm90::settle(sum);
-            const int tile = step_in_turn(first_tile, tiles, nth, turn);
             if constexpr (Stage::stores_boxes) {
                 if (!p.add && p.vectors) {
                     char *const boxes = ring + Stage::ring_bytes + (consumer * 4 + warp) * 2 * Stage::result_box;
@@ -336,7 +385,8 @@ __global__ void __launch_bounds__(product_threads, 1)
             }
             // The four lanes of a row exchange their elements, so that each lane has 8 neighbours.
 #pragma unroll
-            for (int half = 0; half < 2; half++)
+            for (int half = 0; half < 2; half++) {
+                uint4 last = make_uint4(0, 0, 0, 0);
 #pragma unroll
                 for (int j = 0; j < width / 8; j += 4) {
                     const int of = row + 8 * half, n = tile * columns + column0 + 8 * (j + quad);
@@ -350,8 +400,7 @@ __global__ void __launch_bounds__(product_threads, 1)
                             low[i] = __float_as_uint(sum[4 * (j + i) + 2 * half]),
                             high[i] = __float_as_uint(sum[4 * (j + i) + 2 * half + 1]);
                         transpose_quad(low), transpose_quad(high);
-                        Vec<T, 8> z = {};
-                        if (exists) z = load_eight(p.add + place, p.vectors, p.n - n);
+                        Vec<T, 8> z = added[half][j / 4];
 #pragma unroll
                         for (int i = 0; i < 4; i++) {
                             z.at[2 * i] = from_float<T>(to_float(z.at[2 * i]) + __uint_as_float(low[i]) * p.scale);
@@ -368,9 +417,14 @@ __global__ void __launch_bounds__(product_threads, 1)
                         transpose_quad(w);
                         words = make_uint4(w[0], w[1], w[2], w[3]);
                     }
-                    if (exists)
-                        store_eight(p.out + place, *reinterpret_cast<const Vec<T, 8> *>(&words), p.vectors, p.n - n);
+                    if (p.vectors) {
+                        if (exists) *reinterpret_cast<uint4 *>(p.out + place) = words;
+                    } else {
+                        store_shifted(p.out + (int64_t)of * p.n, of < p.m, n, p.n - n, words, last, j == 0,
+                                      j + 4 == width / 8);
+                    }
                 }
+            }
         }
     }
     if (Stage::stores_boxes) stores_wait();

@@ -11,6 +11,7 @@ namespace vb {
 vb_status fused_update_half(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream);
 vb_status fused_update_stream(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream);
 vb_status fused_update_sm90(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream);
+vb_status fused_update_f32_sm90(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream);
 vb_status fused_update_cluster(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream);
 vb_status fused_update_tiled(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream);
 vb_status fused_update_f32(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream);

@@ -36,6 +36,9 @@ func fusedUpdateOp() *Op {
 		Case{Label: "many_rows", Dims: []int{513, 264, 264, 256}, Flags: "add_shared_vt"}, Case{Label: "many_rows", Dims: []int{512, 72, 40, 72}, Flags: "codes"},
 		Case{Label: "many_rows", Dims: []int{8450, 72, 40, 64}, Flags: "codes"}, // 128 rows a block, also of 64 ranks
 		Case{Label: "many_rows", Dims: []int{600, 136, 264, 200}, Flags: "codes"},
+		// clusters whose blocks share k
+		Case{Label: "many_rows", Dims: []int{2100, 264, 77, 40}, Flags: "add_codes"}, Case{Label: "many_rows", Dims: []int{650, 2050, 136, 70}, Flags: "add"},
+		Case{Label: "many_rows", Dims: []int{641, 2048, 75, 130}, Flags: "codes_vt"},
 		Case{Label: "any_rows", Dims: []int{21, 333, 197, 133}, Flags: "add_codes"}, Case{Label: "any_rows", Dims: []int{100, 331, 65, 67}, Flags: "codes_vt_ut"},
 		Case{Label: "any_rows", Dims: []int{2, 3001, 771, 255}, Flags: "add_vt"}, Case{Label: "any_rows", Dims: []int{70, 1030, 130, 193}, Flags: "shared_ut"},
 		Case{Label: "any_rows", Dims: []int{4300, 67, 41, 70}, Flags: "add_codes_ut"}, // more blocks than multiprocessors, without clusters
