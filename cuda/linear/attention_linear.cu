@@ -30,7 +30,8 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
     const linear_choice c = update->v || (leaves && n == 1)
                                 ? choose_adapted_attention(&shape, in_f16, update->ranks, aligned, &gpu)
                                 : choose_attention_linear_add(&shape, in_f16, &gpu);
-    const bool items = c.kernel == LINEAR_PACKED_N1 || c.kernel == LINEAR_PACKED_N4;
+    const bool items =
+        c.kernel == LINEAR_PACKED_N1 || c.kernel == LINEAR_PACKED_N4 || c.kernel == LINEAR_PACKED_N32;
     if (items) VB_TRY(vb_cuda_attention(attention, stream)); // notes a kernel of its own
     chosen(stream, linear_kernel_info(c.kernel), "attention_linear_add", w->type, "n rows cols", n, w->rows, w->cols);
     if (c.kernel == LINEAR_COMPOSED) return VB_UNSUPPORTED;
@@ -38,6 +39,7 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
         const LinearArgs product = {sum, (const float *)attention->out, w->data, bias, n, w->rows, w->cols};
         LinearExtra extra = {false, nullptr, 0, a, adapter};
         if (c.kernel == LINEAR_PACKED_N4) return packed_n4(product, extra, known(*w).type, c.items, stream);
+        if (c.kernel == LINEAR_PACKED_N32) return packed_n32(product, extra, known(*w).type, c.items, stream);
         extra.leaves = leaves_for({(const half *)update->next_gate_v, (const half *)update->next_up_v}, 2, next_norm,
                                   w->rows, update->ranks, left_by_attention, next_prepared, stream);
         return packed_n1(product, extra, known(*w).type, c.items, stream);

@@ -15,7 +15,7 @@ static inline int64_t linear_adapted_rows(const vb_gpu *gpu, int64_t n) {
     return n > 1 && n <= LINEAR_N32_HOPPER && linear_has_wgmma(gpu) ? LINEAR_N32_HOPPER + 1 : n;
 }
 
-/* Whether items of 2 to 4 rows of x add it (packed/rows_update.cuh). */
+/* Whether items of 2 to 16 rows of x add it (packed/rows_update.cuh). */
 static inline bool linear_rows_adapt(const vb_gpu *gpu, int64_t cols, int64_t ranks, bool aligned) {
     return linear_units_adapt(gpu, ranks, aligned) && cols % 8 == 0;
 }
@@ -29,7 +29,9 @@ static inline bool linear_items_adapt(const vb_gpu *gpu, const linear_choice *c,
         return aligned &&
                linear_n1_adapts(gpu, vb_packed_format_of(s->type), &c->items, s->cols, matrices, ranks);
     case LINEAR_PACKED_N4:
-    case LINEAR_N4_SWIGLU: return s->n > 1 && linear_rows_adapt(gpu, s->cols, ranks, aligned);
+    case LINEAR_N4_SWIGLU:
+    case LINEAR_PACKED_N32:
+    case LINEAR_N32_SWIGLU: return s->n > 1 && linear_rows_adapt(gpu, s->cols, ranks, aligned);
     default: return false;
     }
 }
@@ -43,21 +45,21 @@ static inline bool linear_n1_one_item(vb_packed_format f, int64_t rows, int64_t 
            (p->ksplit > 1 ? tiles * f.depth <= 8 * 128 : tiles == 1 && p->stages >= p->parts);
 }
 
-/* linear_add of 1 to 4 rows of x: by items, or composed. */
+/* linear_add of 1 to 16 rows of x: by items, or composed. */
 static inline linear_choice choose_adapted_linear(const linear_shape *s, int64_t ranks, bool aligned,
                                                   const vb_gpu *gpu) {
     const linear_choice c = choose_fused_linear(s, gpu);
     return linear_items_adapt(gpu, &c, s, 1, ranks, aligned) ? c : linear_choice_of(LINEAR_COMPOSED);
 }
 
-/* norm_swiglu of 1 to 4 rows of x. */
+/* norm_swiglu of 1 to 16 rows of x. */
 static inline linear_choice choose_adapted_swiglu(const linear_shape *s, vb_dtype up, vb_layout up_layout,
                                                   int64_t ranks, bool aligned, const vb_gpu *gpu) {
     const linear_choice c = choose_norm_swiglu(s, up, up_layout, gpu);
     return linear_items_adapt(gpu, &c, s, 2, ranks, aligned) ? c : linear_choice_of(LINEAR_COMPOSED);
 }
 
-/* feed_forward of 1 to 4 rows of x: norm_swiglu, then linear_add; both, or the first is composed. `of_down`: its V and
+/* feed_forward of 1 to 16 rows of x: norm_swiglu, then linear_add; both, or the first is composed. `of_down`: its V and
  * U too. */
 typedef struct linear_items_choice {
     linear_choice gate_up, down;
@@ -85,7 +87,7 @@ static inline linear_feed_forward_choice choose_adapted_feed_forward(const linea
     return c;
 }
 
-/* attention_linear_add: of 1 to 4 rows of x attention, then linear_add. */
+/* attention_linear_add: of 1 to 16 rows of x attention, then linear_add. */
 static inline linear_choice choose_adapted_attention(const linear_shape *s, bool attention_in_f16, int64_t ranks,
                                                      bool aligned, const vb_gpu *gpu) {
     const linear_choice items = choose_adapted_linear(s, ranks, aligned, gpu);
@@ -100,7 +102,8 @@ static inline linear_choice choose_adapted_attention(const linear_shape *s, bool
 static inline linear_qkv_choice choose_adapted_qkv(const linear_qkv_shape *s, int64_t ranks, bool aligned,
                                                    const vb_gpu *gpu) {
     linear_qkv_choice c = choose_norm_qkv(s, gpu);
-    if (c.kernel == LINEAR_N4_QKV && s->n > 1 && linear_rows_adapt(gpu, s->cols, ranks, aligned)) return c;
+    const bool items = c.kernel == LINEAR_N4_QKV || c.kernel == LINEAR_N32_QKV;
+    if (items && s->n > 1 && linear_rows_adapt(gpu, s->cols, ranks, aligned)) return c;
     linear_qkv_shape rows = *s;
     rows.n = linear_adapted_rows(gpu, s->n);
     c = choose_norm_qkv(&rows, gpu);

@@ -325,16 +325,17 @@ static void check_adapted_shapes(void) {
             const linear_shape gate = {VB_Q4_K, VB_PACKED, n, 11008, 2048, true, true, true, true};
             const linear_shape down = {VB_Q6_K, VB_PACKED, n, 2048, 11008, false, true, true, true};
             const linear_kernel many = n <= 32 ? LINEAR_PACKED_N32_SM90 : LINEAR_PACKED_MANY_SM90;
-            const linear_kernel few = n == 1 ? LINEAR_PACKED_N1 : LINEAR_PACKED_N4;
-            linear_kernel want[3] = {n <= 4 ? few : many, n <= 4 ? few : LINEAR_COMPOSED,
-                                     n == 1   ? LINEAR_N1_SWIGLU
-                                     : n <= 4 ? LINEAR_N4_SWIGLU
-                                              : many};
+            const linear_kernel few = n == 1 ? LINEAR_PACKED_N1 : n <= 4 ? LINEAR_PACKED_N4 : LINEAR_PACKED_N32;
+            linear_kernel want[3] = {n <= 16 ? few : many, n <= 16 ? few : LINEAR_COMPOSED,
+                                     n == 1    ? LINEAR_N1_SWIGLU
+                                     : n <= 4  ? LINEAR_N4_SWIGLU
+                                     : n <= 16 ? LINEAR_N32_SWIGLU
+                                               : many};
             if (card > 0) want[0] = want[1] = want[2] = LINEAR_COMPOSED; /* only Hopper's kernels add updates */
             CHECK_NAMED(choose_adapted_attention(&out, true, 8, true, gpu).kernel, want[0]);
             CHECK_NAMED(choose_adapted_attention(&out, false, 8, true, gpu).kernel, want[1]);
             CHECK_NAMED(
-                n <= 4
+                n <= 16
                     ? choose_adapted_items(&gate, VB_Q4_K, VB_PACKED, &down, 8, true, true, gpu).gate_up.kernel
                     : choose_adapted_feed_forward(&gate, VB_Q4_K, VB_PACKED, VB_Q6_K, VB_PACKED, 8, true, gpu).kernel,
                 want[2]);

@@ -93,7 +93,7 @@ vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, flo
     return run_swiglu(c, a, stream);
 }
 
-// Of 1 to 4 rows of x, with an adapter.
+// Of 1 to 16 rows of x, with an adapter.
 static linear_items_choice items_of(const vb_feed_forward_args &a, const vb_gpu &gpu) {
     linear_shape gate = shape_of(a.gate, a.n, a.x, a.norm, a.gated, nullptr);
     gate.norm = true;
@@ -109,7 +109,8 @@ static vb_status feed_forward_of_rows(const vb_feed_forward_args &a, const linea
     VB_TRY(run_swiglu(c.gate_up, {a.gated, a.x, a.norm, a.eps, a.gate, a.up, a.n, adapter_of_gated(a)}, stream));
     const LinearArgs down = {a.sum, a.gated, a.down.data, nullptr, a.n, a.down.rows, a.down.cols};
     const LinearExtra extra = {false, nullptr, 0, a.x, adapter_of_down(a)};
-    return packed_n4(down, extra, a.down.type, c.down.items, stream);
+    return c.down.kernel == LINEAR_PACKED_N4 ? packed_n4(down, extra, a.down.type, c.down.items, stream)
+                                             : packed_n32(down, extra, a.down.type, c.down.items, stream);
 }
 
 // The same of a token. It reads x V where attention_linear_add has left it, and leaves it for norm_qkv.
@@ -141,7 +142,7 @@ vb_status vb_cuda_feed_forward(const vb_feed_forward_args *args, vb_stream *stre
     a.gate = known(a.gate), a.up = known(a.up), a.down = known(a.down);
     const bool adapted = a.gate_v || a.up_v || a.down_v;
     if ((adapted || a.next_q_v || a.next_k_v || a.next_v_v) && a.n == 1) return feed_forward_of_token(a, stream);
-    if (adapted && a.n <= LINEAR_N4) {
+    if (adapted && a.n <= LINEAR_N32_HOPPER) {
         const linear_items_choice items = items_of(a, gpu);
         if (items.gate_up.kernel != LINEAR_COMPOSED) return feed_forward_of_rows(a, items, stream);
     }

@@ -1,5 +1,6 @@
 // n32.cuh: 16 or 32 rows of packed W at a time by 5 to 32 rows of x, on Hopper by 5 to 16 (n32_sm90.cu has the others),
-// with an `Out` after it in the same kernel. n32_tile.cuh has the arithmetic of a tile.
+// with an `Out` after it in the same kernel. n32_tile.cuh has the arithmetic of a tile. On Hopper the Out adds an
+// adapter's update, for which the kernel that prepares x also multiplies x by V.
 //
 // An item is PARTS rows of tiles, which share loads of x. The warps of a block share an item and split the columns.
 // Blocks stay resident and stride over the items. Each warp's ring of tiles is first filled before the previous kernel
@@ -18,6 +19,7 @@
 #include "arch/sm90.cuh"
 #include "linear/linear.cuh"
 #include "linear/packed/n32_tile.cuh"
+#include "linear/packed/rows_update.cuh"
 #include "linear/packed/tile_ring.cuh"
 
 namespace vb {
@@ -147,14 +149,28 @@ VB_DEVICE void n32_product(const N32Input &in, const Out &out, int index, int co
 // ---- host side ------------------------------------------------------------------------------------------------------
 
 // Writes n rows of x[n][cols], multiplied by norm[cols] if it is given, as N32Tiles of `tokens` rows into the
-// stream's workspace (n32.cu).
+// stream's workspace (n32.cu). `h` is null, or what an adapter's x V is made from beside.
 vb_status n32_x(uint8_t **tiles, const float *x, const float *norm, bool with_norm, int64_t n, int64_t cols, int depth,
-                int tokens, vb_stream *stream);
+                int tokens, const RowsProjection *h, vb_stream *stream);
 
 // Calls f(constant) with the rows of x that the chosen code is for.
 template <class F>
 vb_status with_tokens(const linear_items &items, F f) {
     return items.tokens == 8 ? f(Constant<8>()) : items.tokens == 16 ? f(Constant<16>()) : f(Constant<32>());
+}
+
+// Calls f(update, projection or null) with the change of products of x, or its norm, that share an adapter.
+template <int TOKENS, class F>
+vb_status with_late_update(const Adapter &a, int count, const float *x, bool with_norm, const float *norm, float eps,
+                           int64_t n, int64_t cols, vb_stream *stream, F f) {
+    if constexpr (TOKENS <= LINEAR_N32_HOPPER)
+        if (changes_rows(a)) {
+            RowsUpdate<true> update;
+            RowsProjection h;
+            VB_TRY(plan_rows_update(&update, &h, a, count, x, with_norm, norm, eps, n, cols, stream));
+            return f(update, &h);
+        }
+    return f(NoRowsUpdate(), nullptr);
 }
 
 } // namespace vb

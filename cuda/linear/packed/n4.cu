@@ -71,7 +71,7 @@ vb_status n4(const LinearArgs &a, const LinearExtra &extra, const Update &update
 vb_status packed_n4(const LinearArgs &a, const LinearExtra &extra, vb_dtype type, const linear_items &items,
                     vb_stream *stream) {
     if (!changes_rows(extra.adapter)) return n4(a, extra, NoRowsUpdate(), type, items, stream);
-    RowsUpdate update;
+    RowsUpdate<false> update;
     VB_TRY(project_rows(&update, extra.adapter, 1, a.x, extra.with_norm, extra.norm, extra.eps, a.n, a.cols, stream));
     return n4(a, extra, update, type, items, stream);
 }

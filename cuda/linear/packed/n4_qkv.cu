@@ -46,7 +46,7 @@ vb_status n4_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, const Up
 vb_status packed_n4_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, vb_stream *stream) {
     const Adapter adapter = adapter_of(a);
     if (!changes_rows(adapter)) return n4_qkv(a, c, NoRowsUpdate(), stream);
-    RowsUpdate update;
+    RowsUpdate<false> update;
     VB_TRY(project_rows(&update, adapter, 3, a.x, true, a.norm, a.eps, a.batch * a.seq, a.wq.cols, stream));
     return n4_qkv(a, c, update, stream);
 }

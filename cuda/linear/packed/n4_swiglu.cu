@@ -38,7 +38,7 @@ vb_status n4_swiglu(const SwiGLUArgs &a, const Update &update, const linear_item
 
 vb_status packed_n4_swiglu(const SwiGLUArgs &a, const linear_items &items, vb_stream *stream) {
     if (!changes_rows(a.adapter)) return n4_swiglu(a, NoRowsUpdate(), items, stream);
-    RowsUpdate update;
+    RowsUpdate<false> update;
     VB_TRY(project_rows(&update, a.adapter, 2, a.x, true, a.norm, a.eps, a.n, a.gate.cols, stream));
     return n4_swiglu(a, update, items, stream);
 }

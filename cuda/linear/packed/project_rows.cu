@@ -1,103 +1,23 @@
-// project_rows.cu: h = (x V) * codes of 2 to 4 rows of x for an adapter of products that n4.cuh computes, with the RMS
-// norm of x before it.
-//
-//   h[n][matrices][8 groups], V [8 groups][cols] of F16
-//   grid     a block for a row of x and eight ranks of a matrix; its 16 warps share the columns, four of 128 a lane
-//   moves    V once a row of x, x once a block, from L2. The first part of V comes before the kernel before has ended
-//   bound    latency: some 2 us
+// project_rows.cu: an adapter's h of 2 to 4 rows of x, by a kernel of its own (project_rows.cuh).
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
-#include "linear/packed/n1_update.cuh"
-#include "linear/packed/rows_update.cuh"
+#include "linear/packed/project_rows.cuh"
 
 namespace vb {
 namespace {
 
-constexpr int project_warps = 16, project_together = 3; // loads of x of a lane on the way
-
-struct RowsProjection {
-    float *h;
-    const float *x, *norm; // norm: null for ones
-    const half *v[3];      // null: h stays as it is
-    const float *codes;    // null for ones
-    int64_t codes_stride;
-    int cols, groups, matrices;
-    bool with_norm;
-    float eps;
-};
-
 __global__ void __launch_bounds__(32 * project_warps) project_rows_kernel(RowsProjection p) {
-    __shared__ float parts[project_warps][8], squares[project_warps];
-    constexpr int step = 128 * project_warps, together = project_together;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, token = blockIdx.x;
-    const int matrix = blockIdx.y / p.groups, group = blockIdx.y - matrix * p.groups;
-    // an index would have the parameters copied to memory
-    const half *const of = matrix == 0 ? p.v[0] : matrix == 1 ? p.v[1] : p.v[2];
-    const half *const v = of + (int64_t)8 * group * p.cols;
-    const float *const x = p.x + (int64_t)token * p.cols;
-    EightRanks<1> ranks[together];
-    float4 norm[together], four[together][1];
-    const auto load = [&](const float *from, int k) {
-        return k + 4 * lane < p.cols ? *reinterpret_cast<const float4 *>(from + k + 4 * lane) : make_float4(0, 0, 0, 0);
-    };
-    const auto load_v = [&](int k) {
-#pragma unroll
-        for (int i = 0; i < together; i++) {
-            ranks[i].load(v, p.cols, k + i * step, of, lane);
-            norm[i] = p.norm ? load(p.norm, k + i * step) : make_float4(1, 1, 1, 1);
-        }
-    };
-    load_v(128 * warp);
-    wait_for_previous_kernel();
-    float sums[8] = {}, square = 0;
-#pragma unroll 1
-    for (int k = 128 * warp; k < p.cols; k += together * step) {
-#pragma unroll
-        for (int i = 0; i < together; i++) four[i][0] = load(x, k + i * step);
-        if (k == 128 * warp) release_next_kernel(); // not before x is on its way
-        else load_v(k);
-#pragma unroll
-        for (int i = 0; i < together; i++) {
-            float4 &e = four[i][0];
-            square = fmaf(e.x, e.x, fmaf(e.y, e.y, fmaf(e.z, e.z, fmaf(e.w, e.w, square))));
-            e.x *= norm[i].x, e.y *= norm[i].y, e.z *= norm[i].z, e.w *= norm[i].w;
-            float part[8];
-            ranks[i].multiply(part, four[i]);
-#pragma unroll
-            for (int r = 0; r < 8; r++) sums[r] += part[r];
-        }
-    }
-    share_sums<8>(sums, 16, lane);
-    sums[0] += __shfl_xor_sync(all_lanes, sums[0], 1);
-    sums[0] += __shfl_xor_sync(all_lanes, sums[0], 2);
-    square = warp_reduce<Sum>(square);
-    if (lane % 4 == 0) parts[warp][lane / 4] = sums[0];
-    if (lane == 0) squares[warp] = square;
-    __syncthreads();
-    if (threadIdx.x >= 8 || !of) return;
-    float sum = 0, mean = 0;
-#pragma unroll
-    for (int w = 0; w < project_warps; w++) sum += parts[w][threadIdx.x], mean += squares[w];
-    if (p.with_norm) sum *= rsqrtf(mean / static_cast<float>(p.cols) + p.eps);
-    const int rank = 8 * group + threadIdx.x;
-    const float code = p.codes ? p.codes[token * p.codes_stride + rank] : 1.0f;
-    p.h[((int64_t)token * p.matrices + matrix) * p.groups * 8 + rank] = coded(sum, code);
+    project_row(p, blockIdx.x, blockIdx.y);
 }
 
 } // namespace
 
-vb_status project_rows(RowsUpdate *update, const Adapter &a, int count, const float *x, bool with_norm,
+vb_status project_rows(RowsUpdate<false> *update, const Adapter &adapter, int count, const float *x, bool with_norm,
                        const float *norm, float eps, int64_t n, int64_t cols, vb_stream *stream) {
-    static_assert(LINEAR_N4 * 3 * LINEAR_ADAPTED_RANKS <= LINEAR_LEFT_SUMS, "in the place of sums of one row");
-    float *const h = left_at(left_by_feed_forward, stream); // the workspace is the products'
-    if (!h) return VB_OUT_OF_MEMORY;
-    const auto u = [&](int matrix) { return a.of[matrix].v ? a.of[matrix].u : nullptr; };
-    *update = {h, u(0), u(1), u(2), a.ranks, count};
-    const RowsProjection p = {h, x, norm, {a.of[0].v, a.of[1].v, a.of[2].v}, a.codes, a.codes_stride, (int)cols,
-                              a.ranks / 8, count, with_norm, eps};
-    return launch_overlapped(stream, dim3((unsigned)n, (unsigned)(count * p.groups)), 32 * project_warps, 0,
-                             project_rows_kernel, p);
+    RowsProjection p;
+    VB_TRY(plan_rows_update(update, &p, adapter, count, x, with_norm, norm, eps, n, cols, stream));
+    return launch_overlapped(stream, project_grid(p), 32 * project_warps, 0, project_rows_kernel, p);
 }
 
 } // namespace vb

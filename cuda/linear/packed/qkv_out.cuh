@@ -24,6 +24,7 @@ struct QKVRowsOut {
     struct Ahead {
         int position, sequence;
         float bias[2], cosine[2], sine[2]; // of each part; with the bias an adapter's change
+        typename Update::Ahead update[2];
     };
     struct Place {
         // an item's head, of q or k or v; where its part 0 lies there, and how much further part 1
@@ -36,6 +37,11 @@ struct QKVRowsOut {
         const int head = item * inverse >> 16, nth = item - head * head_items;
         const bool apart = !values && !raw && a.mode == VB_ROPE_NEOX;
         return {head, (apart ? 1 : 2) * packed_rows * nth, (apart ? head_items : 1) * packed_rows};
+    }
+    // Of an adapter: which matrix, and the row of the matrix that a lane has of a part.
+    VB_DEVICE int matrix_of(int item) const { return values ? 2 : is_q(item) ? 0 : 1; }
+    VB_DEVICE int row_of(const Place &place, int part, int row) const {
+        return place.head * (int)a.dim + place.first + part * place.step + row;
     }
     VB_DEVICE const uint8_t *tiles(int item, int part) const {
         const void *w = values ? a.wv.data : is_q(item) ? a.wq.data : a.wk.data;
@@ -52,14 +58,16 @@ struct QKVRowsOut {
 #pragma unroll
         for (int p = 0; p < 2; p++)
             ahead->bias[p] = bias ? bias[place.head * (int)a.dim + place.first + p * place.step + row] : 0.0f;
+        if constexpr (Update::late)
+#pragma unroll
+            for (int p = 0; p < 2; p++) update.fetch(&ahead->update[p], matrix_of(item), row_of(place, p, row));
     }
     VB_DEVICE void fetch_more(Ahead *ahead, int item, int token, int row) const {
-        if constexpr (Update::active) {
+        if constexpr (Update::active && !Update::late) {
             const Place place = place_of(item);
 #pragma unroll
             for (int p = 0; p < 2; p++)
-                ahead->bias[p] += update.of(values ? 2 : is_q(item) ? 0 : 1, token,
-                                            place.head * (int)a.dim + place.first + p * place.step + row);
+                ahead->bias[p] += update.of({}, matrix_of(item), token, row_of(place, p, row));
         }
         if (values || raw) return;
         const int position = ahead->position, first = place_of(item).first + row;
@@ -74,6 +82,11 @@ struct QKVRowsOut {
     }
     VB_DEVICE void store(const Ahead &ahead, int item, int token, int row, const float (&sums)[2]) const {
         float x[2] = {sums[0] + ahead.bias[0], sums[1] + ahead.bias[1]};
+        if constexpr (Update::late)
+            if (token < n)
+#pragma unroll
+                for (int p = 0; p < 2; p++)
+                    x[p] += update.of(ahead.update[p], matrix_of(item), token, row_of(place_of(item), p, row));
         if (!values && !raw) {
             const bool interleaved = a.mode == VB_ROPE_INTERLEAVED;
             const float y[2] = {__shfl_xor_sync(all_lanes, x[0], 1), __shfl_xor_sync(all_lanes, x[1], 1)};

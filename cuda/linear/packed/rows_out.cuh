@@ -19,6 +19,7 @@ struct RowsOut {
     Update update;
     struct Ahead {
         float value[PARTS];
+        typename Update::Ahead update[PARTS];
     };
     VB_DEVICE int row_of(int item, int part, int row) const { return (item * PARTS + part) * packed_rows + row; }
     // the last item may have one part: its other is not stored
@@ -30,21 +31,25 @@ struct RowsOut {
         for (int p = 0; p < PARTS; p++) {
             const int r = row_of(item, p, row);
             ahead->value[p] = r < rows ? (bias ? bias[r] : 0.0f) + (add ? add[(int64_t)token * rows + r] : 0.0f) : 0.0f;
+            if constexpr (Update::late) update.fetch(&ahead->update[p], 0, smaller(r, rows - 1));
         }
     }
     VB_DEVICE void fetch_more(Ahead *ahead, int item, int token, int row) const {
-        if constexpr (Update::active)
+        if constexpr (Update::active && !Update::late)
 #pragma unroll
             for (int p = 0; p < PARTS; p++) {
                 const int r = row_of(item, p, row);
-                if (r < rows) ahead->value[p] += update.of(0, token, r);
+                if (r < rows) ahead->value[p] += update.of({}, 0, token, r);
             }
     }
     VB_DEVICE void store(const Ahead &ahead, int item, int token, int row, const float (&sums)[PARTS]) const {
 #pragma unroll
         for (int p = 0; p < PARTS; p++) {
             const int r = row_of(item, p, row);
-            if (token < n && r < rows) y[(int64_t)token * rows + r] = sums[p] + ahead.value[p];
+            if (token >= n || r >= rows) continue;
+            float sum = sums[p] + ahead.value[p];
+            if constexpr (Update::late) sum += update.of(ahead.update[p], 0, token, r);
+            y[(int64_t)token * rows + r] = sum;
         }
     }
 };

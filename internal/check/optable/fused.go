@@ -296,6 +296,7 @@ func feedForwardOp() *Op {
 		Case{Label: "decode", Dims: []int{1, 256, 768}}, Case{Label: "few", Dims: []int{3, 512, 256}}, Case{Label: "step", Dims: []int{17, 256, 512}},
 		Case{Label: "step", Dims: []int{32, 512, 768}, Flags: "large"}, Case{Label: "prompt", Dims: []int{67, 256, 256}}, Case{Label: "prompt", Dims: []int{70, 256, 512}, Flags: "large"}, Case{Label: "no_rows", Dims: []int{0, 256, 512}},
 		Case{Label: "adapted", Dims: []int{1, 256, 768}, Flags: "r8"}, Case{Label: "adapted", Dims: []int{3, 512, 256}, Flags: "r8-some"},
+		Case{Label: "adapted", Dims: []int{7, 256, 512}, Flags: "r8"}, Case{Label: "adapted", Dims: []int{16, 512, 256}, Flags: "r24-some"},
 		Case{Label: "adapted", Dims: []int{19, 256, 512}, Flags: "r16"}, Case{Label: "adapted", Dims: []int{67, 256, 512}, Flags: "r8-some"})
 	cases = append(cases, Case{Label: "few", Type: tensor.F16, Dims: []int{2, 64, 96}},
 		Case{Label: "prompt", Type: tensor.Q4_K, Dims: []int{130, 256, 1280}, Flags: "large"}, Case{Label: "prompt", Type: tensor.Q6_K, Dims: []int{270, 256, 512}, Flags: "large"},
@@ -441,11 +442,14 @@ func normQKVOp() *Op {
 		Case{Label: "prompt", Dims: []int{3, 22, 512, 2, 1, 128, 64, 160, 4}, Flags: "interleaved-bias-f32-places"},
 		Case{Label: "adapted", Dims: []int{1, 1, 768, 4, 2, 64, 32, 40, 1}, Flags: "neox-bias-r8"}, Case{Label: "adapted", Dims: []int{1, 1, 768, 4, 2, 64, 32, 40, 1}, Flags: "neox-q8cache-r8"},
 		Case{Label: "adapted", Dims: []int{3, 1, 512, 4, 2, 64, 32, 40, 3}, Flags: "neox-bias-places-r8-some"},
+		Case{Label: "adapted", Dims: []int{6, 1, 512, 4, 2, 64, 32, 40, 6}, Flags: "neox-bias-places-r8-some"},
+		Case{Label: "adapted", Dims: []int{16, 1, 256, 4, 2, 64, 32, 40, 16}, Flags: "interleaved-bias-r24"},
 		Case{Label: "adapted", Dims: []int{19, 1, 512, 4, 2, 64, 32, 40, 19}, Flags: "neox-bias-r16"},
 		Case{Label: "adapted", Dims: []int{1, 70, 512, 4, 2, 64, 32, 80, 1}, Flags: "interleaved-bias-r8"})...)
 	mixed(tensor.Q4_K, "Q6_K-r16-some", 1, 1, 2048, 16, 2, 128, 64, 40, 1)
 	mixed(tensor.Q4_K, "F16-r8", 1, 1, 512, 4, 2, 64, 32, 40, 1)
 	mixed(tensor.Q4_K, "Q6_K-r32", 1, 1, 2048, 32, 32, 64, 32, 40, 1)
+	mixed(tensor.Q4_K, "Q6_K-r8", 12, 1, 512, 4, 2, 128, 64, 40, 12)
 	mixed(tensor.Q4_K, "Q6_K-headnorm-r8", 1, 1, 512, 4, 2, 128, 64, 40, 1)
 	mixed(tensor.Q4_K, "Q6_K-r8", 3, 30, 256, 2, 1, 64, 32, 90, 3)
 	mixed(tensor.Q4_K, "Q6_K-r32-shared", 1, 200, 512, 4, 2, 64, 32, 256, 1)
