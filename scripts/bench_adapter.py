@@ -8,8 +8,9 @@ Calls vb_fused_update of libvibrant_cuda.so. All sides run as graphs of several 
 the L2 holds, and their replays alternate. Eager PyTorch is what a program without a kernel of its own runs:
 torch.matmul, mul, torch.matmul, mul. Prints a row a case: microseconds of ours, eager and compiled; their ratios to ours;
 percent of the roofline (bytes at the rate of a device copy of 2 GiB, or FLOPs at that of a bf16 product of 8192), and of
-PyTorch's negation of x into out, where k is n: a copy of this size; and the error of ours against float64, relative to RMS. --save
-keeps these, beside eager, in docs/benchmarks/fused_update.jsonl, where bench_models.py --lora keeps whole models.
+PyTorch's negation of x into out, where k is n: a copy of this size; and the error of ours against float64, relative to RMS. Of 256
+ranks also percent of the rate of cuBLAS's fastest product that multiplies as often, of those in PRODUCTS. --save keeps these, beside
+eager, in docs/benchmarks/fused_update.jsonl, where bench_models.py --lora keeps whole models.
 Drawn shapes end with the number of results that are wrong, of ratios below 0.9, and the geometric mean.
 """
 import argparse
@@ -49,6 +50,7 @@ class Case:
 CASES = [Case(F16, 128, 768, 768, 8), Case(F16, 4096, 768, 768, 8), Case(F16, 16384, 768, 768, 8), Case(F16, 16384, 4096, 4096, 16),
          Case(BF16, 16384, 4096, 4096, 16), Case(F32, 4096, 768, 768, 8), Case(F16, 1, 4096, 4096, 16), Case(F16, 16, 4096, 4096, 16),
          Case(F16, 4096, 4096, 4096, 64), Case(F16, 16384, 4096, 4096, 256)]
+PRODUCTS = [(2048, 8192), (4096, 2048), (4096, 4096), (2048, 4096), (2048, 2048)]  # n and k; m follows from the multiplications
 
 
 def draw(seed, count):
@@ -120,6 +122,13 @@ class Bench:
         exact = exact + (h * codes[rows].double() if case.codes else h) @ u.double().T * 0.75
         return ((out[rows].double() - exact).square().mean().sqrt() / exact.square().mean().sqrt()).item()
 
+    def products(self, case):
+        """Graphs of cuBLAS's products that multiply as often as the case, and their FLOPs."""
+        for n, k in PRODUCTS:
+            m = case.m * case.r * (case.k + case.n) // (n * k)
+            a, b, c = (torch.randn(*shape, device="cuda").to(TORCH[case.type]) for shape in ((m, k), (k, n), (m, n)))
+            yield torch_graph([lambda a=a, b=b, c=c: torch.matmul(a, b, out=c)] * 2), 2 * m * n * k
+
     def measure(self, case, compile=False):
         size = TORCH[case.type].itemsize
         moved = (case.m * (case.k + case.n * (2 if case.add else 1)) + (case.k + case.n) * case.r + case.m * case.r * case.codes) * size
@@ -141,18 +150,25 @@ class Bench:
             except Exception as problem:  # a compiler that is missing must not lose the rest
                 print(f"{case}: torch.compile: {str(problem)[:80]}", file=sys.stderr)
         copies = [torch_graph([lambda s=s: torch.neg(s[0], out=s[4]) for s in sets])] if case.k == case.n else []
-        times = alternate([self.library.graph([lambda s=s: self.ours(case, *s) for s in sets])] + copies + peers, self.options.replays)
+        products = list(self.products(case)) if case.r == 256 and self.options.seed is None else []
+        times = alternate([self.library.graph([lambda s=s: self.ours(case, *s) for s in sets])] + copies +
+                          [graph for graph, _ in products] + peers, self.options.replays)
         self.library.release()
         copied = times.pop(1) if copies else None
-        floor = max(moved / self.copy_rate, 2 * case.m * case.r * (case.k + case.n) / self.matrix_rate)
+        flops = 2 * case.m * case.r * (case.k + case.n)
+        product = max((of / times.pop(1) for _, of in products), default=None)  # FLOPs a us
+        floor = max(moved / self.copy_rate, flops / self.matrix_rate)
         row = {"suite": "fused_update", "case": str(case), "ours": round(times[0], 2), "peer": round(times[1], 2), "unit": "us",
                "ratio": round(times[1] / times[0], 3), "roofline": round(100 * floor / times[0], 1), "error": error,
                "device": torch.cuda.get_device_name(), "command": "python3 scripts/bench_adapter.py --save", "kernel": kernel,
                "compiled": round(times[2], 2) if len(times) > 2 else None, "copy": round(copied, 2) if copies else None}
+        if product:
+            row["of_product"] = round(100 * flops / times[0] / product, 1)
         if self.options.seed is not None:
             row["command"] = f"python3 scripts/bench_adapter.py --seed {self.options.seed} --draws {self.options.draws} --save"
         compiled_text = f"compiled {times[2]:8.1f} {times[2] / times[0]:5.2f}x  " if len(times) > 2 else ""
         copy_text = f"{100 * copied / times[0]:5.1f} % of a copy  " if copies else ""
+        copy_text += f"{row['of_product']:5.1f} % of a product  " if product else ""
         print(f"{row['case']:28s} {times[0]:8.1f} us  eager {times[1]:8.1f} {times[1] / times[0]:5.2f}x  {compiled_text}"
               f"{row['roofline']:5.1f} %  {copy_text}error {error:.1e}  {kernel}{'' if error <= TOLERANCE[case.type] else '  WRONG'}",
               flush=True)
