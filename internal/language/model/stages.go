@@ -27,11 +27,11 @@ func (p Placement) ofLayer(layer int) int {
 	turns := max(1, p.Turns)
 	for turn := range turns {
 		for device, n := range p.Layers {
-			if run := n*(turn+1)/turns - n*turn/turns; layer < run {
+			run := n*(turn+1)/turns - n*turn/turns
+			if layer < run {
 				return device
-			} else {
-				layer -= run
 			}
+			layer -= run
 		}
 	}
 	return len(p.Layers) - 1 // what follows the layers
