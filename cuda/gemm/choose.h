@@ -587,8 +587,8 @@ static inline int matmul_skinny_pays(const vb_matmul_args *x, const vb_gpu *gpu)
 /* Few tiles do not repay the conversion, unless k is short, nor do few columns of a tile. */
 static inline int gemm_3xf16_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int64_t tiles = vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128);
-    if (4 * tiles >= gpu->multiprocessors && x->n > 64) return 1;
-    return 0.6 * matmul_3xf16_time(x, gpu) < matmul_tf32_time(x, gpu);
+    if (4 * tiles >= gpu->multiprocessors && x->n >= 256) return 1;
+    return (x->n >= 256 ? 0.6 : 1.0) * matmul_3xf16_time(x, gpu) < matmul_tf32_time(x, gpu);
 }
 
 /* Few tiles of a long k are shared by more blocks than a cluster has, small ones by matmul_ksplit. */

@@ -89,7 +89,9 @@ GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     if (m <= 128) return plan_few_rows(m, k, n, false, multiprocessors);
     constexpr GemmTile tiles[] = {TILE_128x256_PAIR, TILE_128x256, TILE_128x192_PAIR, TILE_128x128_PAIR,
                                   TILE_128x128,      TILE_128x64,  TILE_64x256,       TILE_64x128};
-    const GemmPlan plan = best_plan(tiles, m, k, n, false, true, multiprocessors);
+    // Fewer tiles than two rounds read the same rows at the same time.
+    const bool crowded = ceil_div<int64_t>(m, 128) * ceil_div<int64_t>(n, 128) >= 2 * multiprocessors;
+    const GemmPlan plan = best_plan(tiles, m, k, n, false, crowded, multiprocessors);
     // Two blocks of a tile with many steps each wait for the L2; a pair asks the L2 for three quarters as much.
     // Meeting in memory costs pairs more than meeting in a cluster (docs/experiments/2026-11-22-gemm.md).
     const bool pairs = ceil_div<int64_t>(m, 128) % 2 == 0 && k >= 64 * 2 * 64;
