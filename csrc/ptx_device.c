@@ -113,7 +113,9 @@ static vb_status describe(vb_jit_device *d) {
     TRY(DRIVER(d, device_attribute, &d->shared_bytes, SHARED_BYTES, d->handle));
     TRY(DRIVER(d, driver_version, &d->driver_version));
     d->target = target_of(d->major * 10 + d->minor);
-    return d->target ? VB_OK : VB_NO_KERNEL_IMAGE;
+    if (d->target) return VB_OK;
+    vb_jit_refuse(d);
+    return VB_NO_KERNEL_IMAGE;
 }
 
 /* A driver that refuses PTX for the GPU is known when the device is opened: a caller may take another device then. */

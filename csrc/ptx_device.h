@@ -33,7 +33,7 @@
         least = b[8 + s] >> 4 | b[4 + s] >> 6 << 4; \
     })
 
-enum { VB_JIT_CONSTANTS = 28, VB_JIT_TEXTS = 34, VB_JIT_BUCKETS = 64, VB_JIT_SCALED_ROWS = 16384 };
+enum { VB_JIT_CONSTANTS = 28, VB_JIT_TEXTS = 36, VB_JIT_BUCKETS = 64, VB_JIT_SCALED_ROWS = 16384 };
 
 /* The fillings of a text's gaps. Unused fields are 0. */
 typedef struct vb_jit_filling {
@@ -108,8 +108,10 @@ void vb_jit_announce(const vb_jit_filling *filling, const char *name, vb_jit_dev
 /* Whether a filled text has a kernel on the device. Waits for it. */
 vb_status vb_jit_compiles(const vb_jit_filling *filling, const char *name, vb_jit_device *device);
 
-/* The GPUs that these kernels run on, and the driver's message on the last kernel that it refused: a line. */
+/* The GPUs that these kernels run on, and why the last one was refused: a GPU older than they, or the driver's message
+ * on a kernel. A line. */
 const char *vb_jit_refusal(void);
+void vb_jit_refuse(const vb_jit_device *device);
 void vb_jit_unload(vb_jit_device *device);
 
 /* Enqueues a filled text. `parameters` are the addresses of the kernel's, in order. The launch may be kept until the

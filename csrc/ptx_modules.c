@@ -168,6 +168,14 @@ static void refuse(const char *log, int target, cu_result result) {
     pthread_mutex_unlock(&refusal_mutex);
 }
 
+void vb_jit_refuse(const vb_jit_device *d) {
+    pthread_mutex_lock(&refusal_mutex);
+    snprintf(refusal, sizeof refusal,
+        "%s (this GPU is of %d.%d: make lib-cuda CUDA_ARCH=%d%d, with a toolkit that knows it, makes a library for it)",
+        runs_on, d->major, d->minor, d->major, d->minor);
+    pthread_mutex_unlock(&refusal_mutex);
+}
+
 const char *vb_jit_refusal(void) {
     pthread_mutex_lock(&refusal_mutex);
     const char *text = refusal[0] ? refusal : runs_on;

@@ -148,9 +148,11 @@ static const char count_parts[] = VB_PTX_SOURCE(
     if ((by & 2) != 0) unroll (e : EACH) w[e / 4][e % 4] = w[(e + 2) / 4][(e + 2) % 4]; \
     unroll (e : EACH) x[0][e] = how; \
 })
-/* x times the inverse and the weight, plus the bias; `by` is how far a shifted vector is behind an aligned one. */
+/* x times the inverse and the weight, plus the bias; the constant `by` is how far a shifted vector is behind an aligned
+ * one: what is done to a part is compiled for each. */
+static const char each_shift[] = "unroll (by : 4) if ((0 - shift & 3) == by)", no_shift[] = "unroll (by : 1)";
 static const char scale_part[] = VB_PTX_SOURCE(
-    u32 by = (0 - shift) & 3, from = first + lane * EACH - shift - by;
+    u32 from = first + lane * EACH - shift - by;
     unroll (e : EACH) x[0][e] = x[0][e] * inverse;
     if (WEIGHTS) BY_WEIGHT
     if (BIASES) PLUS_BIAS
@@ -172,7 +174,7 @@ const struct vb_jit_part_texts vb_jit_part_texts = {
     .begin = begin_parts, .load_vector = load_vector, .first_edge = LOAD_EDGE(0), .second_edge = LOAD_EDGE(PARTS - 2),
     .last_edge = LOAD_EDGE(PARTS - 1), .rest = rest, .whole = whole, .read = read_part, .write = write_part,
     .mask = mask_part, .count = count_parts, .scale = scale_part,
-    .weight = PARAMETER_OF_VECTOR(weight, x[0][e] * w[e / 4][e % 4]),
+    .each_shift = each_shift, .no_shift = no_shift, .weight = PARAMETER_OF_VECTOR(weight, x[0][e] * w[e / 4][e % 4]),
     .bias = PARAMETER_OF_VECTOR(bias, x[0][e] + w[e / 4][e % 4]),
     .shifted_weight = PARAMETER_OF_SHIFTED(weight, x[0][e] * w[e / 4][e % 4]),
     .shifted_bias = PARAMETER_OF_SHIFTED(bias, x[0][e] + w[e / 4][e % 4])};

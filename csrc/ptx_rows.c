@@ -328,7 +328,9 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
     p.vectors = aligned && cols % p.each == 0;
     while (p.lanes < MOST_THREADS && p.lanes * p.each * wanted < cols) p.lanes *= 2;
     if (p.lanes * p.each * MOST_ROUNDS < cols) p.lanes = WIDEST_THREADS;
-    const int64_t least = p.lanes > 32 ? WIDE_THREADS : NARROW_THREADS;
+    const bool few = wanted > 1 && cols <= 32 * p.each * 3; /* vectors, so that a warp has them in three rounds */
+    if (few) p.lanes = 32;
+    const int64_t least = p.lanes > 32 || few ? WIDE_THREADS : NARROW_THREADS;
     p.threads = p.lanes > least ? p.lanes : least;
     p.rounds = (cols + p.lanes * p.each - 1) / (p.lanes * p.each);
     p.registers = p.lanes < WIDEST_THREADS || arrays * p.rounds * p.each <= WIDEST_ELEMENTS;
@@ -435,7 +437,7 @@ kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f3
         SCALE
         WRITE
     } else {
-        EACH_PART {
+        EACH_SHIFT EACH_PART {
             READ
             if (MEAN) unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] - mean;
             SCALE
@@ -536,6 +538,7 @@ static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, voi
         .texts = {TEXTS(p), {"INPUT", sum ? "sums" : "a_ptr"}, {"LEAST", "0.0"}, {"FIRST", read_first},
                   {"SCALE", p.parts ? vb_jit_part_texts.scale : scale_row}, {"MOMENTS", moments},
                   {"COUNT", p.parts ? vb_jit_part_texts.count : count_row},
+                  {"EACH_SHIFT", !p.parts ? "" : p.shifted ? vb_jit_part_texts.each_shift : vb_jit_part_texts.no_shift},
                   {"BY_WEIGHT", p.shifted ? vb_jit_part_texts.shifted_weight : vb_jit_part_texts.weight},
                   {"PLUS_BIAS", p.shifted ? vb_jit_part_texts.shifted_bias : vb_jit_part_texts.bias},
                   {"PARAMETERS", p.staged ? parameters_of_tile : ""},

@@ -19,7 +19,7 @@ bool vb_jit_divide(row_plan *plan, int64_t cols, int64_t size, int parameters, c
 /* What fills the gaps of a kernel for rows in parts. */
 extern const struct vb_jit_part_texts {
     const char *begin, *load_vector, *first_edge, *second_edge, *last_edge, *rest, *whole, *read, *write, *mask, *count,
-        *scale, *weight, *bias, *shifted_weight, *shifted_bias;
+        *scale, *each_shift, *no_shift, *weight, *bias, *shifted_weight, *shifted_bias;
 } vb_jit_part_texts;
 
 #endif

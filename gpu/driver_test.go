@@ -41,7 +41,7 @@ func TestDriversThatAreMissingOldOrWithoutAGPU(t *testing.T) {
 		"without call": {"int cuDeviceTotalMem_v2(", "int another_name(", "the driver is too old: it has no cuDeviceTotalMem"},
 		"no start":     {"int cuInit(unsigned flags) { (void)flags; return 0;", "int cuInit(unsigned flags) { (void)flags; return 100;", "the driver does not start: error 100"},
 		"no GPU":       {"{ *n = 1; return 0; }", "{ *n = 0; return 0; }", "with 0 GPUs (CUDA_VISIBLE_DEVICES may hide them"},
-		"old GPU":      {"capability = named ? atoi(named) : 80", "capability = 61", "compute capability 7.0 and newer"},
+		"old GPU":      {"capability = named ? atoi(named) : 80", "capability = 61", "compute capability 7.0 and newer (this GPU is of 6.1: make lib-cuda CUDA_ARCH=61"},
 		"PTX refused":  {"int cuModuleLoadData(void **m, const void *code) {", "int cuModuleLoadData(void **m, const void *code) { return 222;", "compute capability 7.0 and newer (a newer driver may help: this one refuses a kernel for sm_80, error 222"},
 		"no library":   {"", "", "no driver: the loader finds no libcuda.so.1"},
 	} {
