@@ -6,6 +6,8 @@
 Times are those of this process: from the start of the command to the line of VIBRANT_TRACE=start, and to its end, which waits for the
 driver to end the GPU's context. Backends take turns, round by round; figures are medians. "cold" is the first start of the PTX backend
 with an empty VIBRANT_CACHE and an empty cache of the driver's own, "warm" are those after it. `devices` is measured beside the models.
+Each is held to the least that any process needs here: cuInit and an empty primary context by the driver's calls alone, as `peer`;
+`roofline` is that time's share of ours in percent.
 Cases that were measured are replaced in start.jsonl below --save. Needs nothing but Python.
 """
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
@@ -22,6 +24,18 @@ ap.add_argument("--save", help="folder of the suites")
 A = ap.parse_args()
 
 FIRST = "first token chosen"
+EMPTY = """import ctypes, time
+began = time.monotonic()
+driver, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+status = driver.cuInit(0) or driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+print(1e3 * (time.monotonic() - began) if status == 0 else "")
+"""
+
+
+def empty_context():
+    """milliseconds of a process that makes an empty context of the first GPU, as `vibrant` has it made; None without a driver"""
+    p = subprocess.run([sys.executable, "-c", EMPTY], env=os.environ | {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, capture_output=True, text=True)
+    return float(p.stdout) if p.returncode == 0 and p.stdout.strip() else None
 
 
 def start(arguments, backend, cache):
@@ -50,9 +64,10 @@ typed = " ".join(["scripts/bench_start.py"] + [w.split("=")[0] + "=FILE" if w in
                                                for w in sys.argv[1:] if w not in ("--save", A.save, "--vibrant", A.vibrant)])
 info = subprocess.run([A.vibrant, "devices", "--json"], capture_output=True, text=True)
 device = next((d["name"] for d in json.loads(info.stdout or "[]") if d["id"].startswith(A.device)), A.device)
-measured, cold = {}, {}
+measured, cold, empty = {}, {}, []
 with tempfile.TemporaryDirectory() as folder:
     for turn in range(A.rounds + 1):
+        empty.append(empty_context() if A.device.startswith("cuda") else None)
         for name, (arguments, until) in commands.items():
             for backend in A.backends.split(","):
                 found = start(arguments, backend, os.path.join(folder, name.replace("/", "_")))
@@ -61,7 +76,11 @@ with tempfile.TemporaryDirectory() as folder:
                 elif backend == "ptx":
                     cold[name] = found
 lines = []
-print(f"{'case':52} {'ms':>8} {'to the end':>11}")
+empty = [ms for ms in empty[1:] if ms]
+least = statistics.median(empty) if empty else None
+print(f"{'case':52} {'ms':>8} {'to the end':>11}" + (f" {'above an empty context':>24}" if least else ""))
+if least:
+    print(f"{'cuInit and an empty context':52} {least:8.1f}")
 for name, (_, until) in commands.items():
     cases = [(f"{name}, {b}" + (", warm" if b == "ptx" else ""), measured[name, b]) for b in A.backends.split(",")]
     if name in cold:
@@ -70,12 +89,13 @@ for name, (_, until) in commands.items():
         if any(until not in r for r in runs):
             sys.exit(f"bench_start: {case}: no line says \"{until}\"")
         value, end = (statistics.median(r[key] for r in runs) for key in (until, "process ended"))
-        print(f"{case:52} {value:8.1f} {end:11.1f}")
+        print(f"{case:52} {value:8.1f} {end:11.1f}" + (f" {value - least:24.1f}" if least else ""))
         if A.phases:
             for phase in runs[0]:
                 print(f"    {statistics.median(r.get(phase, 0) for r in runs):8.1f} {phase}")
-        lines.append({"suite": "start", "case": case, "ours": round(value, 1), "peer": None, "unit": "ms", "ratio": None,
-                      "roofline": None, "error": None, "device": device, "command": typed})
+        lines.append({"suite": "start", "case": case, "ours": round(value, 1), "peer": least and round(least, 1), "unit": "ms",
+                      "ratio": least and round(least / value, 3), "roofline": least and round(100 * least / value, 1), "error": None,
+                      "device": device, "command": typed + ", peer: an empty context" * bool(least)})
 if A.save:
     os.makedirs(A.save, exist_ok=True)
     file = os.path.join(A.save, "start.jsonl")
