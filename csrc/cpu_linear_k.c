@@ -126,16 +126,16 @@ FN void unpack(vb_dtype type, chunk *c, const void *p) {
             c->q[odd] = above(lower[odd], _mm512_rolv_epi32(used, low));
             c->q[2 + odd] = above(_mm512_srli_epi32(lower[odd], 4), _mm512_rolv_epi32(used, high));
         }
-        /* A signed byte at the top of a lane is 2^24 times its value. */
+        /* A byte at the top of a lane has its sign there. */
         const __m512i scales = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)b->scales));
         const __m512i first = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 8, 8, 9, 9, 10, 10, 11, 11);
 #pragma GCC unroll 2
         for (int h = 0; h < 2; h++) {
             const __m512i index = _mm512_slli_epi32(_mm512_add_epi32(first, _mm512_set1_epi32(4 * h)), 24);
             const __m512i top = _mm512_or_si512(index, _mm512_set1_epi32(0x00808080));
-            c->scale[h] = _mm512_cvtepi32_ps(_mm512_shuffle_epi8(scales, top));
+            c->scale[h] = _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_shuffle_epi8(scales, top), 24));
         }
-        c->d = _cvtsh_ss(b->d) * 0x1p-24f;
+        c->d = _cvtsh_ss(b->d);
     }
 }
 
