@@ -73,6 +73,9 @@ func TestEveryRealFaultOfALoadAndFourTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
+	if err := file.Truncate(faultBytes); err != nil { // mktemp's file is empty
+		t.Fatal(err)
+	}
 	f := cudaFaults{t, file}
 	shape := testmodel.Tiny
 	shape.Layers = 1
