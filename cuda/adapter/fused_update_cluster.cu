@@ -493,10 +493,10 @@ vb_status launch_shape(const vb_fused_update_args &a, const adapter_plan &plan, 
 
 template <class T, class W>
 vb_status launch_cluster_update(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream) {
-    if constexpr (sizeof(T) == 4) // plans of 16 bits have 16 rows alone
-        if (plan.row_tiles == 2)
-            return plan.rank_tiles == 2 ? launch_shape<T, W, 32, 16>(a, plan, stream)
-                                        : launch_shape<T, W, 32, 64>(a, plan, stream);
+    constexpr int most = sizeof(T) == 4 ? 32 : 16; // rows: plans of 16 bits have 16 alone
+    if (plan.row_tiles == 2)
+        return plan.rank_tiles == 2 ? launch_shape<T, W, most, 16>(a, plan, stream)
+                                    : launch_shape<T, W, most, 64>(a, plan, stream);
     return plan.rank_tiles == 2 ? launch_shape<T, W, 16, 16>(a, plan, stream)
                                 : launch_shape<T, W, 16, 64>(a, plan, stream);
 }
