@@ -320,15 +320,6 @@ FN __m512 multiply(const chunk *w, const x_vectors *x, int quarters, __m512 sum)
     return sum;
 }
 
-/* A core reads memory at full speed only if it asks far ahead, and its own look-ahead ends after two or three chunks.
- * So the same place of the next group of rows is fetched, or a place 2 KiB on where that would be too far. The second
- * level has more misses under way than the first: matrices beyond the third take two thirds of the time on an EPYC.
- * Fetching past the end of the matrix does no harm. */
-FN void prefetch(const char *p, int64_t bytes) {
-#pragma GCC unroll 5
-    for (int64_t k = 0; k < bytes; k += 64) _mm_prefetch(p + k, _MM_HINT_T1);
-}
-
 /* The part of a chunk that rows may end in; half of one costs half. */
 FN void tail_of_type(vb_dtype type, int64_t bytes, int together, int quarters, const vb_linear_job *j, int64_t r,
                      int64_t c, const vb_x_chunk *x, int64_t ahead, __m512 *sum) {
@@ -339,7 +330,7 @@ FN void tail_of_type(vb_dtype type, int64_t bytes, int together, int quarters, c
         chunk w;
         int live;
         const char *p = vb_chunk_at(j, r + t, c, copy, &live);
-        prefetch(p + ahead, bytes * quarters / 4);
+        vb_fetch(p + ahead, bytes * quarters / 4);
         unpack(type, &w, p);
         w.scale = _mm512_maskz_mov_ps((__mmask16)((1 << live) - 1), w.scale);
         w.min = _mm512_maskz_mov_ps((__mmask16)((1 << live) - 1), w.min);
@@ -356,15 +347,14 @@ FN void rows_of_type(vb_dtype type, int64_t bytes, int blocks, int together, con
     for (int t = 0; t < together; t++) sum[t] = _mm512_setzero_ps();
     const char *row = (const char *)j->w.data + r * j->row_bytes;
     const vb_x_chunk *x = j->q + i;
-    int64_t full = j->row_bytes / bytes,
-            ahead = TOGETHER * j->row_bytes <= 32 << 10 ? TOGETHER * j->row_bytes : 2 << 10;
+    int64_t full = j->row_bytes / bytes, ahead = vb_bytes_ahead(j, TOGETHER);
     for (int64_t c = 0; c < full; c++, row += bytes, x += j->n) {
         x_vectors v = load_x(x);
 #pragma GCC unroll 4
         for (int t = 0; t < together; t++) {
             chunk w;
             const char *p = row + t * j->row_bytes;
-            prefetch(p + ahead, bytes);
+            vb_fetch(p + ahead, bytes);
             unpack(type, &w, p);
             sum[t] = multiply(&w, &v, 4, sum[t]);
         }

@@ -156,12 +156,6 @@ FN x_vectors load_x(vb_dtype type, const vb_x_chunk *x) {
     return v;
 }
 
-/* See prefetch of cpu_linear_avx512.c. */
-FN void prefetch(const char *p, int64_t n) {
-#pragma GCC unroll 5
-    for (int64_t k = 0; k < n; k += 64) _mm_prefetch(p + k, _MM_HINT_T1);
-}
-
 FN void rows_of_type(vb_dtype type, int64_t bytes, int together, const vb_linear_job *j, int64_t r, int64_t i) {
     __m512 sum[TOGETHER];
     __m256 mins[TOGETHER];
@@ -169,14 +163,14 @@ FN void rows_of_type(vb_dtype type, int64_t bytes, int together, const vb_linear
     for (int t = 0; t < together; t++) sum[t] = _mm512_setzero_ps(), mins[t] = _mm256_setzero_ps();
     const char *row = (const char *)j->w.data + r * j->row_bytes;
     const vb_x_chunk *x = j->q + i;
-    const int64_t ahead = TOGETHER * j->row_bytes <= 32 << 10 ? TOGETHER * j->row_bytes : 2 << 10;
+    const int64_t ahead = vb_bytes_ahead(j, TOGETHER);
     for (int64_t c = 0; c < j->chunks; c++, row += bytes, x += j->n) {
         const x_vectors v = load_x(type, x);
 #pragma GCC unroll 4
         for (int t = 0; t < together; t++) {
             chunk w;
             const char *p = row + t * j->row_bytes;
-            prefetch(p + ahead, bytes);
+            vb_fetch(p + ahead, bytes);
             unpack(type, &w, p);
             __m512 part[2];
 #pragma GCC unroll 2

@@ -20,6 +20,27 @@ func sum(data []byte) (n int) {
 	return n
 }
 
+// mapNew writes a file and maps it, where the system maps files.
+func mapNew(t *testing.T, path string, data []byte) *File {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { fd.Close() })
+	f, err := Map(fd, int64(len(data)))
+	if errors.Is(err, errors.ErrUnsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 func TestFileThatIsCutShortWhileItIsMappedReadsAsZeros(t *testing.T) {
 	const size = 1 << 20
 	path := filepath.Join(t.TempDir(), "file")
@@ -28,20 +49,7 @@ func TestFileThatIsCutShortWhileItIsMappedReadsAsZeros(t *testing.T) {
 		ones[i] = 1
 	}
 	for range 3 {
-		if err := os.WriteFile(path, ones, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		fd, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := Map(fd, size)
-		if errors.Is(err, errors.ErrUnsupported) {
-			t.Skip(err)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := mapNew(t, path, ones)
 		if n := sum(f.Bytes()); n != size || f.Intact() != nil {
 			t.Errorf("whole: sum %d, %v", n, f.Intact())
 		}
@@ -60,7 +68,6 @@ func TestFileThatIsCutShortWhileItIsMappedReadsAsZeros(t *testing.T) {
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
-		fd.Close()
 	}
 }
 
@@ -102,20 +109,7 @@ func TestFetchingEndsWithCloseAndWithAFileCutShort(t *testing.T) {
 	const size = 64 << 20
 	path := filepath.Join(t.TempDir(), "file")
 	for _, left := range []int64{size, size / 2, 0} {
-		if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		fd, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := Map(fd, size)
-		if errors.Is(err, errors.ErrUnsupported) {
-			t.Skip(err)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := mapNew(t, path, make([]byte, size))
 		if err := os.Truncate(path, left); err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +124,6 @@ func TestFetchingEndsWithCloseAndWithAFileCutShort(t *testing.T) {
 		if err := f.Close(); err != nil {
 			t.Error(err)
 		}
-		fd.Close()
 		select {
 		case <-f.fetch.ended:
 		default:

@@ -182,7 +182,7 @@ func TestFourDevicesShareTwoKeyHeads(t *testing.T) {
 		ids := randomIDs(3, 20, m.Vocab)
 		want := allLogits(t, newSession(t, m, Options{Context: 64, KVType: tensor.F32}), ids)
 		eachDevices(t, 4, func(t *testing.T, devices []*gpu.Device) {
-			m := splitInMemory(t, devices, data)
+			m := splitInMemory(t, devices, data, model.Placement{})
 			defer m.Close()
 			s := newSession(t, m, Options{Context: 64, KVType: tensor.F32})
 			defer s.Close()
@@ -222,7 +222,7 @@ func together(t *testing.T, b *Batch, tokens int, banned bool, vocab int) [][]in
 // TestSplitBatchesEqualSingle generates several sequences together on two devices, with ids that are banned.
 func TestSplitBatchesEqualSingle(t *testing.T) {
 	eachDevices(t, 2, func(t *testing.T, devices []*gpu.Device) {
-		m := splitInMemory(t, devices, testmodel.Random(testmodel.Tiny))
+		m := splitInMemory(t, devices, testmodel.Random(testmodel.Tiny), model.Placement{})
 		defer m.Close()
 		b, err := NewBatch(m, 3, Options{Context: 64, KVType: tensor.F32, Chunk: 16})
 		if err != nil {
@@ -254,7 +254,7 @@ func TestRanksFindTheLikeliestTokens(t *testing.T) {
 	data := testmodel.Random(shape)
 	const rows = 48
 	eachDevices(t, 4, func(t *testing.T, devices []*gpu.Device) {
-		m := splitInMemory(t, devices, data)
+		m := splitInMemory(t, devices, data, model.Placement{})
 		defer m.Close()
 		s := newSession(t, m, Options{Context: 64, Chunk: rows})
 		defer s.Close()
@@ -321,7 +321,7 @@ func TestRanksFindTheLikeliestTokens(t *testing.T) {
 // TestSplitSessionsSideBySide has sessions of one split model enqueue on the same devices at once.
 func TestSplitSessionsSideBySide(t *testing.T) {
 	eachDevices(t, 2, func(t *testing.T, devices []*gpu.Device) {
-		m := splitInMemory(t, devices, testmodel.Random(testmodel.Tiny))
+		m := splitInMemory(t, devices, testmodel.Random(testmodel.Tiny), model.Placement{})
 		defer m.Close()
 		const sessions = 4
 		got := make(chan []int32, sessions)
@@ -382,7 +382,7 @@ func TestADeviceThatFailsEndsASplitSession(t *testing.T) {
 		defer d.Close()
 		devices = append(devices, d)
 	}
-	m := splitInMemory(t, devices, testmodel.Random(testmodel.Tiny))
+	m := splitInMemory(t, devices, testmodel.Random(testmodel.Tiny), model.Placement{})
 	s := newSession(t, m, Options{Context: 64, KVType: tensor.F16})
 	greedy(t, s, randomIDs(1, 5, m.Vocab), 6)
 	b.GPU(1).Poison()
@@ -402,13 +402,13 @@ func TestADeviceThatFailsEndsASplitSession(t *testing.T) {
 }
 
 // splitInMemory divides the model of a file's bytes among devices; the caller closes it.
-func splitInMemory(t *testing.T, devices []*gpu.Device, data []byte) *model.Model {
+func splitInMemory(t *testing.T, devices []*gpu.Device, data []byte, p model.Placement) *model.Model {
 	t.Helper()
 	f, err := gguf.FromBytes(data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := model.LoadSplit(context.Background(), f, devices, model.Options{})
+	m, err := model.LoadSplit(context.Background(), f, devices, model.Options{Placement: p})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -136,11 +136,7 @@ func TestStagesNeedNoPeerAccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := model.Load(context.Background(), f, gpu.CPU(), model.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer one.Close()
+	one := randomModel(t, gpu.CPU(), testmodel.Tiny)
 	if _, err := model.LoadSplit(context.Background(), f, devices, model.Options{}); err == nil || !strings.Contains(err.Error(), "--split layer") {
 		t.Errorf("divided by heads: %v", err)
 	}
@@ -167,15 +163,7 @@ func TestDevicesWithSeveralRunsOfLayers(t *testing.T) {
 	shape := testmodel.Tiny
 	shape.Layers, shape.Context = 9, 700
 	data := testmodel.Random(shape)
-	f, err := gguf.FromBytes(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	one, err := model.Load(context.Background(), f, gpu.CPU(), model.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer one.Close()
+	one := randomModel(t, gpu.CPU(), shape)
 	options := Options{Context: 700, KVType: tensor.F32, Chunk: 64}
 	last := func(s *Session, ids []int32) ([]float32, []int32) {
 		s.Reset()
@@ -210,14 +198,7 @@ func TestDevicesWithSeveralRunsOfLayers(t *testing.T) {
 					devices[i] = d
 				}
 			}
-			f, err := gguf.FromBytes(data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := model.LoadSplit(context.Background(), f, devices, model.Options{Placement: p})
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := splitInMemory(t, devices, data, p)
 			defer m.Close()
 			s := newSession(t, m, options)
 			defer s.Close()
