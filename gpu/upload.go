@@ -120,6 +120,9 @@ func (u *uploader) readAll() {
 		c, slot := u.chunks[i], i%len(u.memory)
 		err := u.copied[slot].Synchronize()
 		if err == nil {
+			err = u.ctx.Err()
+		}
+		if err == nil {
 			err = u.uploads[c.upload].Read(u.memory[slot][:c.bytes], c.offset)
 		}
 		u.finish(slot, err)

@@ -90,8 +90,9 @@ func TestUploadStopsAtTheFirstError(t *testing.T) {
 		}
 		return nil
 	}, fine), context.Canceled)
-	if n := reads.Load(); n > 14 {
-		t.Errorf("%d chunks were read after the upload was cancelled", n)
+	// No copy passes the second chunk, and readers run ahead of copies by the slots. Each reader may hold an earlier chunk.
+	if n := reads.Load(); n > uploadSlots+uploadReaders {
+		t.Errorf("%d chunks were read though the upload was cancelled at the second", n)
 	}
 	wants(t, s.Upload(context.Background(), []Upload{{To: b, At: 1, Bytes: b.Size(), Read: func([]byte, int64) error { return nil }}}), ErrInvalid)
 }
