@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -158,22 +159,63 @@ func TestOutputsDestroyNothing(t *testing.T) {
 	}
 }
 
-// TestAFullDiskIsAnError writes what commands print to a device that is always full.
-func TestAFullDiskIsAnError(t *testing.T) {
+// TestLostOutputIsAnError has every command print to a device that is always full.
+func TestLostOutputIsAnError(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip("this system has no /dev/full")
 	}
 	defer full.Close()
-	m := reciter(t)
-	for _, args := range [][]string{
-		{"--help"}, {"help", "chat"}, {"ask", "--help"}, {"--version"}, {"version"}, {"devices"}, {"completion", "bash"}, {"inspect", m}, {"tokenize", "-m", m, "hi"},
-		{"ask", "-m", m, "--device", "cpu", "hi"}, {"complete", "-m", m, "--device", "cpu", "-p", "hi", "--json"}, {"chat", "-m", m, "--device", "cpu", "-p", "hi"},
-		{"logits", "-m", m, "--device", "cpu", "--ids", "1", "-o", "-"}, {"bench", "-m", m, "--device", "cpu", "-p", "4", "-n", "2", "-r", "1"},
-	} {
-		var errs strings.Builder
-		if status := run(args, strings.NewReader(""), full, &errs); status != 1 || !strings.Contains(errs.String(), "no space left") || strings.Count(errs.String(), "\n") != 1 {
-			t.Errorf("%q: exit %d, %q", args, status, errs.String())
+	m, onCPU := reciter(t), func(args ...string) []string { return append(args, "-m", reciter(t), "--device", "cpu") }
+	lines := map[string][][]string{
+		"": {{}, {"--help"}, {"--version"}}, "help": {{"help", "chat"}}, "version": {{"version"}, {"version", "--json"}},
+		"completion": {{"completion", "bash"}, {"completion", "zsh"}, {"completion", "fish"}}, "__complete": {{"__complete", "as"}},
+		"docs": {{"docs"}}, "devices": {{"devices"}, {"devices", "--json"}}, "list": {{"list", "--json", "--device", "cpu"}},
+		"ptx": {{"ptx", "softmax"}}, "inspect": {{"inspect", m}, {"inspect", m, "--json"}, {"inspect", m, "--fit", "--device", "cpu"}},
+		"tokenize": {{"tokenize", "-m", m, "hi"}, {"tokenize", "-m", m, "--json", "hi"}}, "render": {{"render", "--messages", "-"}},
+		"ask":      {{"ask", "--help"}, onCPU("ask", "hi"), onCPU("ask", "--json", "hi")},
+		"complete": {onCPU("complete", "-p", "hi"), onCPU("complete", "-p", "hi", "--json")}, "chat": {onCPU("chat", "-p", "hi"), onCPU("chat", "--commands")},
+		"logits": {onCPU("logits", "--ids", "1", "-o", "-")}, "perplexity": {onCPU("perplexity", "-f", "-", "-c", "8")},
+		"bench": {onCPU("bench", "-p", "4", "-n", "2", "-r", "1"), {"bench", "--device", "cpu", "--ops", "^Argmax/7b_", "-r", "1"}},
+	}
+	stdin := map[string]string{"render": `[{"role": "user", "content": "hi"}]`, "perplexity": strings.Repeat("I recite. ", 20), "chat": "/help\n"}
+	root := rootCommand()
+	for _, c := range root.Commands() {
+		if len(lines[c.Name()]) == 0 && c.Name() != "pull" { // whose path TestModelsArePulledListedAndNamed reads
+			t.Errorf("no line of %s", c.Name())
 		}
+	}
+	for name, all := range lines {
+		for _, args := range all {
+			var errs strings.Builder
+			status := run(args, strings.NewReader(stdin[name]), full, &errs)
+			said := strings.Split(strings.TrimSpace(errs.String()), "\n")
+			if last := said[len(said)-1]; status != 1 || !strings.HasPrefix(last, "vibrant: ") || !strings.Contains(last, "no space left") {
+				t.Errorf("%q: exit %d, %q", args, status, errs.String())
+			}
+		}
+	}
+}
+
+// lostOutput runs a command whose stdout is a pipe without a reader, or what a shell makes of it, and returns how it ended and what it said.
+func lostOutput(t *testing.T, redirect string) (status syscall.WaitStatus, said string) {
+	t.Helper()
+	p := exec.Command("sh", "-c", `exec "$0" "$1" `+redirect, os.Args[0], asCommand)
+	p.Env = append(os.Environ(), commandEnv("version"))
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader.Close()
+	defer writer.Close()
+	var errs strings.Builder
+	p.Stdout, p.Stderr = writer, &errs
+	p.Run()
+	return p.ProcessState.Sys().(syscall.WaitStatus), errs.String()
+}
+
+func TestAPipeThatNobodyReadsEndsACommandQuietly(t *testing.T) {
+	if status, said := lostOutput(t, ""); status.Signal() != syscall.SIGPIPE || said != "" {
+		t.Errorf("%#x, %q", status, said)
 	}
 }

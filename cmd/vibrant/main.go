@@ -5,7 +5,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +29,11 @@ func main() {
 	}
 	go func() { die(<-deadly) }()
 	phase.Done("command begun")
-	status := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	var stdout io.Writer = os.Stdout
+	if stdoutWasClosed() {
+		stdout = closedStdout{}
+	}
+	status := run(os.Args[1:], os.Stdin, stdout, os.Stderr)
 	phase.Done("command ended")
 	os.Exit(status)
 }
@@ -57,27 +60,13 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) (status int) 
 	}
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(onScreen(stdout))
+	out := &resultWriter{Writer: onScreen(stdout)}
+	root.SetOut(out)
 	root.SetErr(onScreen(stderr))
-	helped := reportHelp(root)
-	err = root.ExecuteContext(ctx)
-	if err == nil {
-		err = helped()
+	if err = root.ExecuteContext(ctx); err == nil {
+		err = out.lost()
 	}
 	return report(stderr, lost(ctx, err))
-}
-
-// reportHelp has help that cannot be written be an error, as answers are. The function that it returns says so afterwards.
-func reportHelp(root *cobra.Command) func() error {
-	var failed error
-	help := root.HelpFunc()
-	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		out, text := cmd.OutOrStdout(), &bytes.Buffer{}
-		cmd.SetOut(text)
-		help(cmd, args)
-		_, failed = out.Write(text.Bytes())
-	})
-	return func() error { return failed }
 }
 
 // usageError marks a mistake on the command line.

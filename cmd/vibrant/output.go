@@ -7,9 +7,39 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 
 	"github.com/vibrant-ml/vibrant/internal/wholefile"
 )
+
+// resultWriter is stdout. It remembers the first error of writing, which not every caller looks at, so that no lost output ends in status 0.
+type resultWriter struct {
+	io.Writer
+	failed atomic.Pointer[error]
+}
+
+func (o *resultWriter) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if err != nil {
+		o.failed.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+// lost returns the first error of writing.
+func (o *resultWriter) lost() error {
+	if err := o.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// closedStdout stands for a stdout that was closed before the process began (>&-).
+type closedStdout struct{}
+
+func (closedStdout) Write([]byte) (int, error) {
+	return 0, &os.PathError{Op: "write", Path: os.Stdout.Name(), Err: os.ErrClosed}
+}
 
 // outputFile writes a file whole or not at all: beside its place, and moved there at the end. What is no regular file, as
 // a device or a pipe, is written to directly and never removed; "-" is stdout.

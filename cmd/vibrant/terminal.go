@@ -25,6 +25,8 @@ func terminalFile(v any) *os.File {
 		return v
 	case *screen:
 		return v.file
+	case *resultWriter:
+		return terminalFile(v.Writer)
 	}
 	return nil
 }
@@ -72,8 +74,11 @@ func (s *screen) Write(b []byte) (int, error) {
 
 // raw returns a writer that a terminal obeys, for the command's own control sequences.
 func raw(w io.Writer) io.Writer {
-	if s, ok := w.(*screen); ok {
-		return s.file
+	switch w := w.(type) {
+	case *screen:
+		return w.file
+	case *resultWriter:
+		return raw(w.Writer)
 	}
 	return w
 }
