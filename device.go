@@ -92,28 +92,23 @@ func NoGPU() error {
 
 // deviceKind reads a device's name: "auto", or what package gpu opens.
 func deviceKind(name string) (string, error) {
-	kind, index, numbered := strings.Cut(strings.ToLower(name), ":")
-	n, err := strconv.Atoi(index)
-	if numbered && (err != nil || n < 0) {
-		kind = ""
-	}
+	kind, number, numbered := strings.Cut(name, ":")
+	n, err := strconv.Atoi(number)
+	valid := !numbered || err == nil && n >= 0 && strconv.Itoa(n) == number
 	switch kind {
 	case "gpu", "metal": // what users of other engines and systems type; here they mean CUDA
 		kind = "cuda"
 	case "cuda":
 	case "auto", "cpu":
-		if !numbered {
-			return kind, nil
-		}
-		kind = "unknown"
+		valid = !numbered
 	default:
-		kind = "unknown"
+		valid = false
 	}
 	switch {
-	case kind == "unknown":
-		return "", fmt.Errorf("%w %q: want auto, cpu, cuda, cuda:N, gpu, metal, or several GPUs as cuda:0,cuda:1", ErrUnknownDevice, name)
+	case !valid:
+		return "", fmt.Errorf("%w %.40q: want auto, cpu, cuda, cuda:N, gpu, metal, or several GPUs as cuda:0,cuda:1", ErrUnknownDevice, name)
 	case numbered:
-		return kind + ":" + strconv.Itoa(n), nil
+		return kind + ":" + number, nil
 	}
 	return kind, nil
 }
@@ -122,7 +117,7 @@ func deviceKind(name string) (string, error) {
 func deviceKinds(names string) ([]string, error) {
 	var kinds []string
 	for _, name := range strings.Split(names, ",") {
-		kind, err := deviceKind(strings.TrimSpace(name))
+		kind, err := deviceKind(name)
 		if err != nil {
 			return nil, err
 		}

@@ -38,16 +38,16 @@ func CPULibrary() string {
 // libvibrant_cuda.so that was found, or why there are none.
 func CUDALibrary() string { return csrc.CUDALibrary() }
 
-// parseID splits "cuda:1" into its kind and index.
+// parseID splits "cuda:1" into its kind and index. It takes the names that Devices lists, and "cuda" for "cuda:0".
 func parseID(id string) (kind string, index int, err error) {
-	kind, number, numbered := strings.Cut(id, ":")
-	if numbered {
-		index, err = strconv.Atoi(number)
+	if id == "cpu" || id == "cuda" {
+		return id, 0, nil
 	}
-	if err != nil || index < 0 || (kind != "cpu" && kind != "cuda") || (kind == "cpu" && index != 0) {
-		return "", 0, fmt.Errorf("gpu: device %q: %w: want cpu, cuda or cuda:N", id, ErrInvalid)
+	number, numbered := strings.CutPrefix(id, "cuda:")
+	if index, err = strconv.Atoi(number); !numbered || err != nil || index < 0 || strconv.Itoa(index) != number {
+		return "", 0, fmt.Errorf("gpu: device %.40q: %w: want cpu, cuda or cuda:N", id, ErrInvalid)
 	}
-	return kind, index, nil
+	return "cuda", index, nil
 }
 
 // Devices lists the devices of this machine that this build can use, the CPU first. That there is no GPU is no error;

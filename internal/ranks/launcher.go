@@ -79,9 +79,9 @@ func (l launcher) place(env func(string) string) (*Place, error) {
 		if text == "" {
 			return nil, l.missing(env, v.name)
 		}
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 {
-			return nil, fmt.Errorf("%s is %q, want a number of 0 or more", v.name, text)
+		n, ok := parseNumber(text)
+		if !ok {
+			return nil, fmt.Errorf("%s is %.40q, want a number of 0 or more", v.name, text)
 		}
 		*v.to = n
 	}
@@ -146,10 +146,16 @@ func (l launcher) address(p *Place, env func(string) string) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(port)), nil
 }
 
-func parsePort(name, text string) (int, error) {
+// parseNumber reads a number of digits alone, as launchers write it.
+func parseNumber(text string) (n int, ok bool) {
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > 65534 {
-		return 0, fmt.Errorf("%s is %q, want a port of 1 to 65534", name, text)
+	return n, err == nil && n >= 0 && strconv.Itoa(n) == text
+}
+
+func parsePort(name, text string) (int, error) {
+	n, ok := parseNumber(text)
+	if !ok || n < 1 || n > 65534 {
+		return 0, fmt.Errorf("%s is %.40q, want a port of 1 to 65534", name, text)
 	}
 	return n, nil
 }
