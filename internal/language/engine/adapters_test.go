@@ -555,6 +555,12 @@ func FuzzAdapters(f *testing.F) {
 	f.Add([]byte(nil), file)
 	f.Add([]byte(nil), bytes.Replace(file, []byte("lora_b"), []byte("lora_a"), 1))
 	f.Add([]byte(nil), file[:len(file)/2])
+	for _, bias := range []bool{true, false} {
+		codes, _ := codesOf(1, l.ranks, testmodel.Tiny, bias)
+		withCodes := read(l.write(f, "llama", codes))
+		f.Add([]byte(nil), withCodes)
+		f.Add([]byte(nil), bytes.Replace(withCodes, []byte("adapter.codes.weight"), []byte("adapter.codes.weighs"), 1))
+	}
 	f.Add(config, tensors)
 	f.Add([]byte(`{"peft_type": "LORA", "lora_alpha": 1e-40, "use_rslora": true}`), tensors)
 	f.Add([]byte(`{"peft_type": "LORA", "lora_alpha": 1, "bias": "`+strings.Repeat("\xff", 5000)+`"}`), tensors) // a short error all the same
