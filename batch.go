@@ -80,8 +80,13 @@ func (m *Model) NewBatch(answers int) (*Batch, error) {
 	return b, nil
 }
 
-// Close gives the batch's memory back. Closing twice is harmless.
-func (b *Batch) Close() error { return b.life.close() }
+// Close gives the batch's memory back. Closing nil or twice is harmless.
+func (b *Batch) Close() error {
+	if b == nil {
+		return nil
+	}
+	return b.life.close()
+}
 
 // Len returns how many answers are being generated.
 func (b *Batch) Len() int { return len(b.answers) }

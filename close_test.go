@@ -3,13 +3,17 @@ package vibrant
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"testing"
 	"time"
 
+	files "github.com/vibrant-ml/vibrant/gguf"
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
+	"github.com/vibrant-ml/vibrant/tensor/npy"
+	"github.com/vibrant-ml/vibrant/tensor/safetensors"
 )
 
 // slow returns a model whose prompts of 4,000 tokens take seconds.
@@ -37,6 +41,16 @@ func timeOfPrompt(t *testing.T, ids []int32) time.Duration {
 		t.Fatal(err)
 	}
 	return time.Since(start)
+}
+
+func TestClosingNothingIsHarmless(t *testing.T) {
+	for _, c := range []io.Closer{(*Model)(nil), (*Session)(nil), (*Batch)(nil), (*gpu.Device)(nil), (*gpu.Stream)(nil),
+		(*gpu.Event)(nil), (*gpu.Graph)(nil), (*gpu.Graphs)(nil), (*gpu.Communicator)(nil), (*gpu.Ranks)(nil), (*files.File)(nil),
+		(*safetensors.File)(nil), (*npy.Archive)(nil)} {
+		if err := c.Close(); err != nil {
+			t.Errorf("%T: %v", c, err)
+		}
+	}
 }
 
 // TestClosingStopsAPromptUnderWay closes a session, a batch or the model of a prompt that would take seconds more. A tenth of a

@@ -129,8 +129,13 @@ func (m *Model) NewSession(options ...SessionOption) (*Session, error) {
 	return s, nil
 }
 
-// Close gives the session's memory back; an answer under way ends with ErrClosed. Closing twice is harmless.
-func (s *Session) Close() error { return s.life.close() }
+// Close gives the session's memory back; an answer under way ends with ErrClosed. Closing nil or twice is harmless.
+func (s *Session) Close() error {
+	if s == nil {
+		return nil
+	}
+	return s.life.close()
+}
 
 // begin claims the session for one thing to do.
 func (s *Session) begin() error {

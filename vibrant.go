@@ -414,9 +414,14 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 	return m, nil
 }
 
-// Close gives the model's memory back, and that of its sessions. Answers under way end with ErrClosed. Closing twice is
-// harmless.
-func (m *Model) Close() error { return m.life.close() }
+// Close gives the model's memory back, and that of its sessions. Answers under way end with ErrClosed. Closing nil
+// or twice is harmless.
+func (m *Model) Close() error {
+	if m == nil {
+		return nil
+	}
+	return m.life.close()
+}
 
 func (m *Model) release() error {
 	m.mu.Lock()

@@ -68,8 +68,13 @@ func NewReader(r io.ReaderAt, size int64) (*File, error) {
 	return &File{f}, nil
 }
 
-// Close closes the file. Keys stay valid; data ends, but for what Keep holds. A second Close does nothing.
-func (f *File) Close() error { return f.f.Close() }
+// Close closes the file. Keys stay valid; data ends, but for what Keep holds. Closing nil or twice is harmless.
+func (f *File) Close() error {
+	if f == nil {
+		return nil
+	}
+	return f.f.Close()
+}
 
 // Intact returns ErrFileChanged where a mapped file was cut short or grew since it was opened: its data may then be zeros.
 func (f *File) Intact() error { return f.f.Intact() }

@@ -300,8 +300,11 @@ func (g *Graphs) Launch() error {
 	})
 }
 
-// Close gives the graphs back. A launch under way still finishes. Closing twice is harmless.
+// Close gives the graphs back. A launch under way still finishes. Closing nil or twice is harmless.
 func (g *Graphs) Close() error {
+	if g == nil {
+		return nil
+	}
 	var first error
 	for _, one := range g.graphs {
 		if err := one.Close(); err != nil && first == nil {

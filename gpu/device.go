@@ -192,8 +192,11 @@ func (d *Device) PackedSize(w kernel.Weight) (int64, error) {
 }
 
 // Close waits for the device's work and gives everything back, also what is still in use: buffers, streams, events and
-// graphs of the device fail with ErrClosed from here on. Closing twice is harmless.
+// graphs of the device fail with ErrClosed from here on. Closing nil or twice is harmless.
 func (d *Device) Close() error {
+	if d == nil {
+		return nil
+	}
 	defer runtime.KeepAlive(d)
 	return d.close()
 }

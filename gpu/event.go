@@ -95,8 +95,11 @@ func (e *Event) Since(start *Event) (time.Duration, error) {
 	return time.Duration(float64(ms) * float64(time.Millisecond)), err
 }
 
-// Close gives the event back. Work that waits for it still does.
+// Close gives the event back. Work that waits for it still does. Closing nil or twice is harmless.
 func (e *Event) Close() error {
+	if e == nil {
+		return nil
+	}
 	e.mu.Lock()
 	k := e.kernel
 	e.kernel, e.closed = nil, true

@@ -164,8 +164,11 @@ func (g *Graph) Update(newer *Graph) error {
 	return nil
 }
 
-// Close gives the graph back. A launch under way still finishes. Closing twice is harmless.
+// Close gives the graph back. A launch under way still finishes. Closing nil or twice is harmless.
 func (g *Graph) Close() error {
+	if g == nil {
+		return nil
+	}
 	err := g.close()
 	runtime.KeepAlive(g)
 	return err

@@ -225,8 +225,11 @@ func (s *stream) afterIfIdle(other *stream) bool {
 }
 
 // Close waits for the stream's work and gives it back. Buffers allocated from it stay valid and may be freed, but work
-// on it fails with ErrClosed. Closing twice is harmless; the default stream closes with its device.
+// on it fails with ErrClosed. Closing nil or twice is harmless; the default stream closes with its device.
 func (s *Stream) Close() error {
+	if s == nil {
+		return nil
+	}
 	defer runtime.KeepAlive(s)
 	if s == s.device.main {
 		return nil

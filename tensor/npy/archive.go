@@ -74,8 +74,13 @@ func newArchive(r *mapped.Reader) (*Archive, error) {
 	return a, nil
 }
 
-// Close closes the file. Tensors stay.
-func (a *Archive) Close() error { return a.reader.Close() }
+// Close closes the file. Tensors stay. Closing nil or twice is harmless.
+func (a *Archive) Close() error {
+	if a == nil {
+		return nil
+	}
+	return a.reader.Close()
+}
 
 // Names returns the names of the arrays in the order of the file. The caller must not change the slice.
 func (a *Archive) Names() []string { return a.names }

@@ -156,8 +156,9 @@ func (f *File) add(r *mapped.Reader) error {
 }
 
 // Close closes the files. Tensors that lie in them stay valid: the mapping ends when the last of them is freed or collected.
+// Closing nil or twice is harmless.
 func (f *File) Close() error {
-	if f.closed.Swap(true) {
+	if f == nil || f.closed.Swap(true) {
 		return nil
 	}
 	var errs []error
