@@ -73,8 +73,14 @@ func (a *Arena) Free() {
 }
 
 // PackedSize returns the bytes of weights, (rows, cols) or (experts, rows, cols), in packed form; 0 where the device gains
-// nothing from packing. Errors: trouble of the device (gpu.ErrClosed, gpu.ErrDeviceLost).
+// nothing from packing. Errors: *ShapeError, and trouble of the device (gpu.ErrClosed, gpu.ErrDeviceLost).
 func PackedSize(d *gpu.Device, dtype DType, shape ...int) (int64, error) {
+	if err := checkPacked("packed size", dtype, shape); err != nil {
+		return 0, err
+	}
+	if _, err := elements("packed size", dtype, shape); err != nil {
+		return 0, err
+	}
 	if !packable(shape) {
 		return 0, nil
 	}

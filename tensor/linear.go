@@ -92,8 +92,8 @@ func checkEmbedding(table, ids *Tensor) {
 // It must not run while other goroutines use the tensor.
 // Errors: *ShapeError for another shape or a view with strides, gpu.ErrOutOfMemory and other trouble of the device.
 func (t *Tensor) Pack() error {
-	if len(t.shape) != 2 && len(t.shape) != 3 || integers(t.dtype) {
-		return &ShapeError{"pack", t.dtype.String() + " " + shapeString(t.shape) + ": want (rows, cols) or (experts, rows, cols) of weights"}
+	if err := checkPacked("pack", t.dtype, t.shape); err != nil {
+		return err
 	}
 	if t.strides != nil {
 		return &ShapeError{"pack", shapeString(t.shape) + ": a view with strides"}
@@ -125,6 +125,14 @@ func (t *Tensor) Pack() error {
 
 // expertRows is what the rows of packed experts are a multiple of: vb_expert_linear.
 const expertRows = 16
+
+// checkPacked names a shape or type that no weights have.
+func checkPacked(op string, dtype DType, shape []int) error {
+	if len(shape) != 2 && len(shape) != 3 || integers(dtype) {
+		return &ShapeError{op, dtype.String() + " " + shapeString(shape) + ": want (rows, cols) or (experts, rows, cols) of weights"}
+	}
+	return nil
+}
 
 // packable reports whether weights of a shape may have a packed form: (rows, cols), or (experts, rows, cols) whose experts begin
 // where the packed form can.

@@ -354,6 +354,18 @@ func TestAMissingKernelFallsBackOrIsAnError(t *testing.T) {
 	}
 }
 
+func TestShapesThatNoPackedWeightsHaveAreErrors(t *testing.T) {
+	for want, shape := range map[string][]int{
+		"packed size: Q8_0 (32): want (rows, cols)": {32}, "packed size: Q8_0 (): want (rows, cols)": {},
+		"(8192,1073741824,1073741824): too many elements": {1 << 13, 1 << 30, 1 << 30}, "(2,-32): negative dimension": {2, -32},
+	} {
+		_, err := tensor.PackedSize(gpu.CPU(), tensor.Q8_0, shape...)
+		if misuse := (*tensor.ShapeError)(nil); !errors.As(err, &misuse) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", shape, err, want)
+		}
+	}
+}
+
 func TestPackedWeightsComputeTheSame(t *testing.T) {
 	strictly(t)
 	d, _ := openFake(t, fake.Config{})
