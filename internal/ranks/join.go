@@ -14,6 +14,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -25,10 +26,17 @@ const (
 	mark           = "VIBRANK1"
 	challengeBytes = 32
 	maxHello       = 256 << 10
-	helloTimeout   = 10 * time.Second // in which one that has connected says hello
 	retry          = 200 * time.Millisecond
 	defaultTimeout = 2 * time.Minute
 )
+
+// patience is what connections get that have not said hello yet.
+type patience struct {
+	time        time.Duration // of each
+	connections int
+}
+
+var ofRankZero = patience{10 * time.Second, 2 * MaxRanks}
 
 type hello struct {
 	Rank      int    `json:"rank"`
@@ -129,7 +137,7 @@ func gather(ctx context.Context, c Config, self member) (_ *Group, err error) {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { listener.Close() })()
 	defer listener.Close()
-	go accept(ctx, listener, c.Token, arrivals)
+	go accept(ctx, listener, c.Token, ofRankZero, arrivals)
 
 	members := make([]member, c.Size)
 	members[0] = self
@@ -206,23 +214,37 @@ func refuse(conn net.Conn, problem string) {
 	time.AfterFunc(parting, func() { conn.Close() })
 }
 
-// accept greets what connects, each in a goroutine, of which a few run at a time.
-func accept(ctx context.Context, listener net.Listener, token string, arrivals chan<- arrival) {
-	slots := make(chan struct{}, 2*MaxRanks)
+// accept greets what connects, each in a goroutine. Where too many connections say nothing, or no more files can be opened, the oldest
+// ends: strangers may connect as often as they like.
+func accept(ctx context.Context, listener net.Listener, token string, limit patience, arrivals chan<- arrival) {
+	var mu sync.Mutex
+	var greeted []net.Conn // the oldest first
 	for {
 		conn, err := listener.Accept()
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) || ctx.Err() != nil {
+			if err == nil {
+				conn.Close()
+			}
 			return
 		}
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			conn.Close()
-			return
+		mu.Lock()
+		if len(greeted) > 0 && (err != nil || len(greeted) >= limit.connections) {
+			greeted[0].Close()
+			greeted = greeted[1:]
+		}
+		if err == nil {
+			greeted = append(greeted, conn)
+		}
+		mu.Unlock()
+		if err != nil {
+			time.Sleep(retry)
+			continue
 		}
 		go func() {
-			defer func() { <-slots }()
-			a, ok := greet(conn, token)
+			a, ok := greet(conn, token, limit.time)
+			mu.Lock()
+			greeted = slices.DeleteFunc(greeted, func(c net.Conn) bool { return c == conn })
+			mu.Unlock()
 			if !ok {
 				conn.Close()
 				return
@@ -237,11 +259,11 @@ func accept(ctx context.Context, listener net.Listener, token string, arrivals c
 }
 
 // greet reads a hello; false of what is no rank.
-func greet(conn net.Conn, token string) (arrival, bool) {
+func greet(conn net.Conn, token string, timeout time.Duration) (arrival, bool) {
 	a := arrival{conn: conn}
 	challenge := make([]byte, challengeBytes)
 	rand.Read(challenge)
-	conn.SetDeadline(time.Now().Add(helloTimeout))
+	conn.SetDeadline(time.Now().Add(timeout))
 	if _, err := conn.Write(append([]byte(mark), challenge...)); err != nil {
 		return a, false
 	}

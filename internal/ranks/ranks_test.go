@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -305,6 +307,62 @@ func TestStrangersChangeNothing(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// failing is a listener whose first Accept finds no more files.
+type failing struct {
+	net.Listener
+	failed atomic.Bool
+}
+
+func (f *failing) Accept() (net.Conn, error) {
+	if !f.failed.Swap(true) {
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return f.Listener.Accept()
+}
+
+// TestStrangersThatSayNothingDoNotKeepARankOut has more connections than are greeted at once, which all wait, and a listener that could
+// open no file for one.
+func TestStrangersThatSayNothingDoNotKeepARankOut(t *testing.T) {
+	limit := patience{time.Hour, 4}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	arrivals, ended := make(chan arrival), make(chan struct{})
+	go func() {
+		defer close(ended)
+		accept(ctx, &failing{Listener: listener}, "secret", limit, arrivals)
+	}()
+	defer func() {
+		cancel()
+		listener.Close()
+		<-ended
+	}()
+	for range 2 * limit.connections {
+		stranger, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stranger.Close()
+	}
+	rank := make(chan error, 1)
+	go func() {
+		_, err := Join(ctx, Config{Place: Place{Rank: 1, Size: 2, Address: listener.Addr().String()}, Token: "secret", Timeout: time.Minute})
+		rank <- err
+	}()
+	select {
+	case a := <-arrivals:
+		if a.err != nil || a.Rank != 1 {
+			t.Errorf("rank %d, %v", a.Rank, a.err)
+		}
+		a.conn.Close()
+	case err := <-rank:
+		t.Fatal(err)
+	}
+	<-rank // which lost rank 0
 }
 
 func TestARankThatFailsEndsAll(t *testing.T) {
