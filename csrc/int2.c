@@ -30,10 +30,11 @@ static place place_of(vb_int2_layout layout, int64_t n, int64_t k, int64_t K) {
 }
 
 static bool has_matrix(vb_int2_layout layout, int64_t n, int64_t k) {
-    int64_t bytes;
+    int64_t bytes, elements;
     if (n < 0 || k < 0 || (layout == VB_INT2_MICROSOFT && n % 16 != 0)) return false;
     if (vb_int2_row_bytes(layout, k) == 0 && k > 0) return false;
-    return !__builtin_mul_overflow(n, vb_int2_row_bytes(layout, k) + 64, &bytes);
+    return !__builtin_mul_overflow(n, k, &elements) &&
+           !__builtin_mul_overflow(n, vb_int2_row_bytes(layout, k) + 64, &bytes);
 }
 
 static void put(uint8_t *out, vb_int2_layout layout, int64_t n, int64_t k, int64_t K, int code) {

@@ -171,10 +171,10 @@ vb_status vb_copy_columns(void *out, int64_t out_cols, int64_t out_first, const 
                           int64_t in_first, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
     int64_t count;
     REQUIRE(cols >= 0, "cols: negative");
-    REQUIRE(out_first >= 0 && cols <= out_cols - out_first, "out_first: the columns do not lie in rows of out_cols");
-    REQUIRE(in_first >= 0 && cols <= in_cols - in_first, "in_first: the columns do not lie in rows of in_cols");
     REQUIRE_SIZES(&count, rows, out_cols);
     REQUIRE_SIZES(&count, rows, in_cols);
+    REQUIRE(out_first >= 0 && cols <= out_cols - out_first, "out_first: the columns do not lie in rows of out_cols");
+    REQUIRE(in_first >= 0 && cols <= in_cols - in_first, "in_first: the columns do not lie in rows of in_cols");
     if (rows == 0 || cols == 0) return VB_OK;
     REQUIRE(vb_is_float(type) || type == VB_I32, "type: neither F32, F16, BF16 nor I32");
     NOT_NULL(out); NOT_NULL(in); NOT_NULL(stream);

@@ -122,7 +122,7 @@ vb_status vb_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream) {
     REQUIRE(a.k <= INT64_MAX - 3, "k: too large");
     REQUIRE(!a.lut || ELEMENTS(&table, a.n, (a.k + 3) / 4, 256), "k, n: their table is too large");
     REQUIRE(a.groups >= 1, "groups: none");
-    REQUIRE(a.groups == 1 || a.k % (4 * a.groups) == 0,
+    REQUIRE(a.groups == 1 || (a.k % 4 == 0 && a.k / 4 % a.groups == 0),
             "groups: not as many equal groups of a multiple of 4 elements in k");
     REQUIRE_SIZES(&scales, a.m, a.groups);
     if (size == 0) return VB_OK;

@@ -199,6 +199,11 @@ static void test_arguments(vb_stream *stream) {
     EXPECT(strcmp(vb_stream_invalid_argument(stream), "c: overlaps a") == 0);
     EXPECT(vb_top_k(x, (int32_t *)y, x, 1, 4, 5, stream) == VB_INVALID_ARGUMENT);
     EXPECT(strcmp(vb_stream_invalid_argument(stream), "k: negative, or more than cols") == 0);
+    EXPECT(vb_copy_columns(y, INT64_MIN, 2, x, 4, 0, VB_F32, 1, 3, stream) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_copy_columns(y, 4, 0, x, INT64_MIN, 2, VB_F32, 1, 3, stream) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_int2_convert(y, VB_INT2_ROWS, x, VB_INT2_ROWS, 8, INT64_C(1) << 61) == VB_INVALID_ARGUMENT);
+    EXPECT(vb_tmac_matmul(&VB_ARGS(vb_tmac_matmul_args, .m = 1, .n = 1, .k = 4, .groups = INT64_MAX), stream) ==
+           VB_INVALID_ARGUMENT);
     vb_weight w = {x, VB_F32, VB_STORED, 2, 2};
     EXPECT(vb_embedding(y, &w, (int32_t[]){2}, 1, stream) == VB_INVALID_ARGUMENT);
     EXPECT(strcmp(vb_stream_invalid_argument(stream), "ids: outside 0..rows-1") == 0);
