@@ -7,17 +7,13 @@ import (
 
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/check/busy"
 )
 
-// eventually collects until the condition holds, for ten seconds at most.
+// eventually collects until the condition holds.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal(what)
-		}
-		runtime.GC()
-	}
+	busy.Until(t, what, func() bool { runtime.GC(); return holds() })
 }
 
 // useAndDrop gives a stream memory, an event and a copy, and holds none of them.

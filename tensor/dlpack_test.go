@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/csrc"
@@ -22,6 +21,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/backend/purego"
+	"github.com/vibrant-ml/vibrant/internal/check/busy"
 )
 
 func eachDevice(t *testing.T, f func(t *testing.T, d *gpu.Device)) {
@@ -173,9 +173,7 @@ func TestDLPackOfOthers(t *testing.T) {
 		t.Errorf("%v, %d deletions", a.data, deleted.Load())
 	}
 	view = nil
-	for end := time.Now().Add(10 * time.Second); deleted.Load() == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		runtime.GC()
-	}
+	busy.Until(t, "a dropped array is not deleted", func() bool { runtime.GC(); return deleted.Load() > 0 })
 	if deleted.Load() != 1 {
 		t.Errorf("a dropped array was deleted %d times", deleted.Load())
 	}

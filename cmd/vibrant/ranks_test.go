@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vibrant-ml/vibrant/internal/check/busy"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 )
 
@@ -45,12 +46,10 @@ func (o *output) String() string {
 // launch starts n processes as torchrun does; environment and arguments may differ by rank.
 func launch(t *testing.T, n int, env func(rank int) []string, args func(rank int) []string) []*process {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	host, port, err := net.SplitHostPort(busy.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
 	var all []*process
 	for rank := range n {
 		line := args(rank)
@@ -60,7 +59,7 @@ func launch(t *testing.T, n int, env func(rank int) []string, args func(rank int
 		}
 		p := &process{Cmd: exec.Command(os.Args[0], asCommand)}
 		p.Env = append(os.Environ(), commandEnv(line...), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n),
-			fmt.Sprintf("LOCAL_RANK=%d", rank), "MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port))
+			fmt.Sprintf("LOCAL_RANK=%d", rank), "MASTER_ADDR="+host, "MASTER_PORT="+port)
 		if env != nil {
 			p.Env = append(p.Env, env(rank)...)
 		}
@@ -79,25 +78,25 @@ func launch(t *testing.T, n int, env func(rank int) []string, args func(rank int
 
 func same(args ...string) func(int) []string { return func(int) []string { return args } }
 
-// end waits for a rank, for 10 seconds at most after `since`, and returns its status.
-func (p *process) end(t *testing.T, since time.Time, limit time.Duration) int {
+// end waits for a rank and returns its status.
+func (p *process) end(t *testing.T) int {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- p.Wait() }()
 	select {
 	case <-done:
-	case <-time.After(time.Until(since.Add(limit))):
+	case <-time.After(busy.Limit):
 		p.Process.Kill()
 		<-done
-		t.Errorf("did not end within %v: %s%s", limit, &p.out, &p.err)
+		t.Errorf("did not end: %s%s", &p.out, &p.err)
 	}
 	return p.ProcessState.ExitCode()
 }
 
 // wantLine wants a status and, for status 1, this as the only line.
-func (p *process) wantLine(t *testing.T, since time.Time, status int, pattern string) {
+func (p *process) wantLine(t *testing.T, status int, pattern string) {
 	t.Helper()
-	got := p.end(t, since, 20*time.Second)
+	got := p.end(t)
 	if text := p.err.String(); got != status || !regexp.MustCompile(`(?s)\A(vibrant: [^\n]*`+pattern+`[^\n]*\n)\z`).MatchString(text) {
 		t.Errorf("status %d, want %d; stderr %q, want a line with %q", got, status, text, pattern)
 	}
@@ -111,9 +110,8 @@ func TestRanksAnswerAsOne(t *testing.T) {
 			t.Fatal(status, want, errs)
 		}
 		ranks := launch(t, 2, nil, same(args...))
-		start := time.Now()
 		for rank, p := range ranks {
-			if status := p.end(t, start, 30*time.Second); status != 0 {
+			if status := p.end(t); status != 0 {
 				t.Errorf("rank %d: status %d: %s", rank, status, &p.err)
 			}
 		}
@@ -130,9 +128,8 @@ func TestRanksAnswerAsOne(t *testing.T) {
 func TestRanksThatSampleStayInStep(t *testing.T) {
 	m := write(t, "m.gguf", testmodel.Random(testmodel.Tiny))
 	ranks := launch(t, 2, nil, same("complete", "-m", m, "--device", "cpu", "-t", "1", "--ids", "3,1", "-n", "30", "--temp", "1.5", "--ignore-eos"))
-	start := time.Now()
 	for rank, p := range ranks {
-		if status := p.end(t, start, 30*time.Second); status != 0 {
+		if status := p.end(t); status != 0 {
 			t.Errorf("rank %d: status %d: %s", rank, status, &p.err)
 		}
 	}
@@ -161,17 +158,15 @@ func TestRanksThatDifferSayWhatDiffers(t *testing.T) {
 			return append(base[:len(base):len(base)], "-m", a, "--memory-fraction", []string{"0.8", "0.0000001"}[rank])
 		},
 	} {
-		start := time.Now()
 		for _, p := range launch(t, 2, nil, args) {
-			p.wantLine(t, start, 1, "("+pattern+")")
+			p.wantLine(t, 1, "("+pattern+")")
 		}
 	}
 }
 
 func TestAHostThatDoesNotAnswerEndsTheOthers(t *testing.T) {
 	m := write(t, "m.gguf", testmodel.Random(testmodel.Tiny))
-	for absent, pattern := range []string{`rank 0 at 127.0.0.1:\d+ does not answer within 1s`, `rank 1 of 2 did not answer at 127.0.0.1:\d+ within 1s`} {
-		start := time.Now()
+	for absent, pattern := range []string{`rank 0 at 127[.\d]+:\d+ does not answer within 1s`, `rank 1 of 2 did not answer at 127[.\d]+:\d+ within 1s`} {
 		for _, p := range launch(t, 2, nil, func(rank int) []string {
 			if rank == absent {
 				return nil
@@ -179,7 +174,7 @@ func TestAHostThatDoesNotAnswerEndsTheOthers(t *testing.T) {
 			return []string{"complete", "-m", m, "--ids", "1", "--device", "cpu", "--ranks-timeout", "1s"}
 		}) {
 			if p != nil {
-				p.wantLine(t, start, 1, pattern)
+				p.wantLine(t, 1, pattern)
 			}
 		}
 	}
@@ -189,16 +184,10 @@ func TestARankThatDiesEndsAllWithItsName(t *testing.T) {
 	for who := range 2 {
 		ranks := launch(t, 2, nil, same("chat", "-c", "256", "--temp", "0", "--device", "cpu", "-t", "1"))
 		io.WriteString(ranks[0].stdin, "What is 2+3?\n")
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(ranks[0].out.String(), "= 5"); {
-			if time.Now().After(deadline) {
-				t.Fatalf("no answer: %s", &ranks[0].err)
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-		start := time.Now()
+		busy.Until(t, "no answer", func() bool { return strings.Contains(ranks[0].out.String(), "= 5") })
 		ranks[who].Process.Signal(syscall.SIGKILL)
 		other := ranks[1-who]
-		if status := other.end(t, start, 10*time.Second); status != 1 {
+		if status := other.end(t); status != 1 {
 			t.Errorf("status %d", status)
 		}
 		if want := fmt.Sprintf("vibrant: rank %d (process %d on ", who, ranks[who].Process.Pid); !strings.HasPrefix(other.err.String(), want) ||
@@ -212,14 +201,11 @@ func TestAnInterruptEndsAllRanks(t *testing.T) {
 	for who := range 2 {
 		ranks := launch(t, 2, nil, same("chat", "-c", "256", "--temp", "0", "--device", "cpu", "-t", "1"))
 		io.WriteString(ranks[0].stdin, "What is 2+3?\n")
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(ranks[0].out.String(), "= 5") && time.Now().Before(deadline); {
-			time.Sleep(20 * time.Millisecond)
-		}
-		start := time.Now()
+		busy.Until(t, "no answer", func() bool { return strings.Contains(ranks[0].out.String(), "= 5") })
 		ranks[who].Process.Signal(os.Interrupt)
 		for rank, p := range ranks {
 			// Rank 0 leaves in order, which is no failure of the others.
-			if status := p.end(t, start, 10*time.Second); rank == who && status != 130 || rank == 0 && status == 0 {
+			if status := p.end(t); rank == who && status != 130 || rank == 0 && status == 0 {
 				t.Errorf("interrupt of rank %d: rank %d ended with %d: %s", who, rank, status, &p.err)
 			}
 		}

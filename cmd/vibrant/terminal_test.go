@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/vibrant-ml/vibrant"
+	"github.com/vibrant-ml/vibrant/internal/check/busy"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 )
 
@@ -28,6 +29,7 @@ type terminal struct {
 	t       *testing.T
 	master  *os.File
 	status  chan int
+	over    chan struct{} // is closed when all is shown
 	mu      sync.Mutex
 	shown   strings.Builder
 	answers bool // questions for the cursor's position, as terminals do
@@ -42,8 +44,8 @@ func onTerminal(t *testing.T, answers bool, args ...string) *terminal {
 		t.Fatal(err)
 	}
 	pty.Setsize(master, &pty.Winsize{Rows: 40, Cols: 200})
-	h := &terminal{t: t, master: master, status: make(chan int, 1), answers: answers}
-	go h.look()
+	h := &terminal{t: t, master: master, status: make(chan int, 1), over: make(chan struct{}), answers: answers}
+	go func() { h.look(); close(h.over) }()
 	go func() {
 		h.status <- run(args, slave, slave, slave)
 		slave.Close()
@@ -80,7 +82,7 @@ func (h *terminal) screen() string {
 // expect waits until a text is shown, after what was expected before.
 func (h *terminal) expect(text string) {
 	h.t.Helper()
-	for start := time.Now(); time.Since(start) < 20*time.Second; time.Sleep(2 * time.Millisecond) {
+	for start := time.Now(); time.Since(start) < busy.Limit; time.Sleep(2 * time.Millisecond) {
 		s := h.screen()
 		if at := strings.Index(s[h.looked:], text); at >= 0 {
 			h.looked += at + len(text)
@@ -105,7 +107,7 @@ func (h *terminal) leaves(status int) {
 		if got != status {
 			h.t.Errorf("exit %d, want %d: %q", got, status, h.screen())
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(busy.Limit):
 		h.t.Fatalf("the command does not end: %q", h.screen())
 	}
 }
@@ -249,12 +251,8 @@ func TestControlCharactersDoNotReachATerminal(t *testing.T) {
 		{"bench", "-m", m, "--device", "cpu", "-p", "4", "-n", "2", "-r", "1"},
 	} {
 		h := onTerminal(t, false, args...)
-		select {
-		case <-h.status:
-		case <-time.After(20 * time.Second):
-			t.Fatal("the command does not end")
-		}
-		time.Sleep(5 * time.Millisecond)
+		busy.Receive(t, h.status, "the command does not end")
+		busy.Receive(t, h.over, "the terminal of a command that has ended is open")
 		s := strings.ReplaceAll(h.screen(), "\r\x1b[K", "") // the command's own progress
 		if strings.ContainsAny(s, "\x1b\x07\x7f\u009b\u202e") {
 			t.Errorf("%s: %q", args[0], s)
@@ -453,7 +451,7 @@ func TestInterruptEndsAWaitForInput(t *testing.T) {
 	outliveInterrupts(t)
 	interrupt := func(args []string, done <-chan int) {
 		t.Helper()
-		for start := time.Now(); time.Since(start) < 20*time.Second; {
+		for start := time.Now(); time.Since(start) < busy.Limit; {
 			unix.Kill(os.Getpid(), unix.SIGINT)
 			select {
 			case status := <-done:

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 	"testing"
 	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/check/busy"
 )
 
 // sum reads a mapping as kernels do.
@@ -98,11 +100,7 @@ func TestKeptMappingsOutliveTheirClose(t *testing.T) {
 	}
 	f := keep.(*keeper).File
 	keep = nil
-	for end := time.Now().Add(10 * time.Second); mappings(f); time.Sleep(time.Millisecond) {
-		if runtime.GC(); time.Now().After(end) {
-			t.Fatal("the mapping stays when nothing uses it")
-		}
-	}
+	busy.Until(t, "the mapping stays when nothing uses it", func() bool { runtime.GC(); return !mappings(f) })
 }
 
 func TestFetchingEndsWithCloseAndWithAFileCutShort(t *testing.T) {
@@ -117,7 +115,7 @@ func TestFetchingEndsWithCloseAndWithAFileCutShort(t *testing.T) {
 		if left == 0 { // while it works, too
 			select {
 			case <-f.fetch.ended:
-			case <-time.After(time.Minute):
+			case <-time.After(busy.Limit):
 				t.Fatal("a file without pages is fetched for ever")
 			}
 		}

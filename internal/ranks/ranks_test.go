@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/check/busy"
 )
 
 func TestLaunchersSayWhereAProcessStands(t *testing.T) {
@@ -71,26 +74,16 @@ func TestLaunchersSayWhereAProcessStands(t *testing.T) {
 	}
 }
 
-// address returns one of this host where nobody listens.
-func address(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // eachRank runs f as every rank of a group; an error is that of a rank's Join.
 func eachRank(t *testing.T, n int, change func(rank int, c *Config), f func(g *Group) error) []error {
 	t.Helper()
-	at, errs := address(t), make([]error, n)
+	at, errs := busy.Address(t), make([]error, n)
 	var all sync.WaitGroup
 	for rank := range n {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			c := Config{Place: Place{Rank: rank, Size: n, Address: at}, Timeout: 20 * time.Second}
+			c := Config{Place: Place{Rank: rank, Size: n, Address: at}, Timeout: busy.Limit}
 			if change != nil {
 				change(rank, &c)
 			}
@@ -232,15 +225,20 @@ func TestRanksThatDoNotFitTogether(t *testing.T) {
 	errs := eachRank(t, 3, func(rank int, c *Config) { c.Rank = min(rank, 1) }, never)
 	wantAll(t, errs, "is there twice")
 
-	// Another token: rank 0 waits for those who have its own.
-	errs = eachRank(t, 2, func(rank int, c *Config) { c.Token, c.Timeout = fmt.Sprint(rank), time.Second }, never)
-	wantAll(t, errs, "another token (VIBRANT_RANKS_TOKEN)")
+	// Another token: rank 0 waits for those who have its own. On a busy machine rank 1 may come when rank 0 has given up.
+	const another = "another token (VIBRANT_RANKS_TOKEN)"
+	for timeout := time.Second; timeout < busy.Limit; timeout *= 4 {
+		errs = eachRank(t, 2, func(rank int, c *Config) { c.Token, c.Timeout = fmt.Sprint(rank), timeout }, never)
+		if errs[0] != nil && strings.Contains(errs[0].Error(), another) {
+			break
+		}
+	}
+	wantAll(t, errs, another)
 	noErrors(t, eachRank(t, 2, func(rank int, c *Config) { c.Token = "secret" }, func(g *Group) error { return nil }))
 }
 
 func TestAHostThatDoesNotAnswerEndsTheWait(t *testing.T) {
 	never := func(*Group) error { return errors.New("joined") }
-	start := time.Now()
 	absent := func(who ...int) func(int, *Config) {
 		return func(rank int, c *Config) {
 			c.Timeout = time.Second
@@ -250,30 +248,30 @@ func TestAHostThatDoesNotAnswerEndsTheWait(t *testing.T) {
 		}
 	}
 	errs := eachRank(t, 4, absent(1, 3), never)
-	wantAll(t, errs[:1], "ranks 1, 3 of 4 did not answer at 127.0.0.1")
+	// Rank 2 may be late on a busy machine.
+	if !regexp.MustCompile(`^ranks 1, (2, )?3 of 4 did not answer at 127[.\d]+:\d+ within 1s`).MatchString(fmt.Sprint(errs[0])) {
+		t.Errorf("rank 0: %v", errs[0])
+	}
 	if errs[2] == nil {
 		t.Error("rank 2 joined nobody")
 	}
 	wantAll(t, eachRank(t, 2, absent(0), never)[1:], "does not answer within 1s: ")
-	if d := time.Since(start); d > 8*time.Second {
-		t.Errorf("took %v", d)
-	}
 	if _, err := Join(context.Background(), Config{Place: Place{Size: 2, Address: "192.0.2.1:99"}, Timeout: time.Second}); err == nil || !strings.Contains(err.Error(), "cannot listen at 192.0.2.1:99") {
 		t.Error(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	if _, err := Join(ctx, Config{Place: Place{Rank: 1, Size: 2, Address: address(t)}}); !errors.Is(err, context.Canceled) {
+	if _, err := Join(ctx, Config{Place: Place{Rank: 1, Size: 2, Address: busy.Address(t)}}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
 
 // TestStrangersChangeNothing has others connect to the port of rank 0.
 func TestStrangersChangeNothing(t *testing.T) {
-	at := address(t)
+	at := busy.Address(t)
 	done := make(chan error, 1)
 	go func() {
-		g, err := Join(context.Background(), Config{Place: Place{Size: 2, Address: at}, Timeout: 20 * time.Second})
+		g, err := Join(context.Background(), Config{Place: Place{Size: 2, Address: at}, Timeout: busy.Limit})
 		if err == nil {
 			g.Close()
 		}
@@ -281,25 +279,20 @@ func TestStrangersChangeNothing(t *testing.T) {
 	}()
 	for _, text := range []string{"", "GET / HTTP/1.1\r\n\r\n", "\xff\xff\xff\xff{", "\x02\x00\x00\x00{}", "\x04\x00\x00\x00null"} {
 		var conn net.Conn
-		for deadline := time.Now().Add(5 * time.Second); ; {
+		busy.Until(t, "rank 0 does not listen", func() bool {
 			var err error
-			if conn, err = net.Dial("tcp", at); err == nil {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatal(err)
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+			conn, err = net.Dial("tcp", at)
+			return err == nil
+		})
 		io.WriteString(conn, text)
 		conn.(*net.TCPConn).CloseWrite()
-		conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		conn.SetReadDeadline(time.Now().Add(busy.Limit))
 		if b, _ := io.ReadAll(conn); len(b) != len(mark)+challengeBytes { // the end may be a reset
 			t.Errorf("%q got %q", text, b)
 		}
 		conn.Close()
 	}
-	g, err := Join(context.Background(), Config{Place: Place{Rank: 1, Size: 2, Address: at}, Timeout: 20 * time.Second})
+	g, err := Join(context.Background(), Config{Place: Place{Rank: 1, Size: 2, Address: at}, Timeout: busy.Limit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,21 +414,20 @@ func TestASilentRankIsLost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for the silence of a rank")
 	}
-	start := time.Now()
+	var others sync.WaitGroup
+	others.Add(2)
 	errs := eachRank(t, 3, nil, func(g *Group) error {
 		if g.Rank() == 2 {
 			g.links[0].mu.Lock() // nothing is written any more
-			time.Sleep(silence + 2*time.Second)
+			others.Wait()
 			g.links[0].mu.Unlock()
 			return nil
 		}
+		defer others.Done()
 		return g.Receive(2, 5, make([]byte, 1))
 	})
 	wantAll(t, errs[:2], "rank 2 (process ")
 	wantAll(t, errs[:2], "is lost: no sign of life for 5s")
-	if d := time.Since(start); d > 10*time.Second {
-		t.Errorf("took %v", d)
-	}
 }
 
 func TestARankThatLeavesIsNoLoss(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/backend/purego"
+	"github.com/vibrant-ml/vibrant/internal/check/busy"
 	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
@@ -55,25 +55,16 @@ func eachRanks(t *testing.T, n int, f func(t *testing.T, load func(t *testing.T,
 	}
 }
 
-func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func loadRanks(t *testing.T, n int, f *gguf.File, tokens int, exchange gpu.Exchange, open func(rank int) (*gpu.Device, error)) (*model.Model, error) {
 	t.Helper()
-	at := freeAddress(t)
+	at := busy.Address(t)
 	follow := make(chan error, n)
 	start := func(rank int) (m *model.Model, r *gpu.Ranks, d *gpu.Device, err error) {
 		if d, err = open(rank); err != nil {
 			return
 		}
 		if r, err = gpu.JoinRanks(context.Background(), gpu.RanksConfig{Rank: rank, Size: n, LocalRank: rank, Address: at,
-			Timeout: 20 * time.Second, Exchange: exchange}); err != nil {
+			Timeout: busy.Limit, Exchange: exchange}); err != nil {
 			return
 		}
 		m, err = model.LoadSplit(context.Background(), f, []*gpu.Device{d}, model.Options{Context: tokens, Ranks: r})
@@ -106,7 +97,7 @@ func loadRanks(t *testing.T, n int, f *gguf.File, tokens int, exchange gpu.Excha
 				if err != nil && r.Err() == nil {
 					t.Errorf("a rank ended: %v", err)
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(busy.Limit):
 				t.Fatal("a rank did not end")
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/backend/purego"
+	"github.com/vibrant-ml/vibrant/internal/check/busy"
 	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 	"github.com/vibrant-ml/vibrant/internal/language/demomodel"
@@ -336,7 +337,7 @@ func TestSplitSessionsSideBySide(t *testing.T) {
 				if !slices.Equal(ids, want) {
 					t.Errorf("%v, alone %v", ids, want)
 				}
-			case <-time.After(time.Minute):
+			case <-time.After(busy.Limit):
 				t.Fatal("the devices wait for each other")
 			}
 		}

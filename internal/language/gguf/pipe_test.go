@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/vibrant-ml/vibrant/internal/check/busy"
 )
 
 func TestPipesAndDevicesAreRefusedAtOnce(t *testing.T) {
@@ -27,7 +29,7 @@ func TestPipesAndDevicesAreRefusedAtOnce(t *testing.T) {
 			if !errors.Is(err, ErrNotGGUF) {
 				t.Errorf("%s: %v", path, err)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(busy.Limit):
 			t.Errorf("%s: Open hangs", path)
 		}
 	}

@@ -35,8 +35,9 @@ type PullOptions struct {
 	Dir      string                               // "": that of the function Dir
 	Progress func(file string, done, total int64) // called often; nil for none
 
-	pause time.Duration // before trying again; 0: a second
-	idle  time.Duration // without a byte after which a connection counts as cut; 0: half a minute
+	pause   time.Duration // before trying again; 0: a second
+	idle    time.Duration // without a byte after which a connection counts as cut; 0: half a minute
+	listing time.Duration // that the list of files takes at most; 0: five minutes
 }
 
 // reference is OWNER/REPO[:QUANT].
@@ -62,6 +63,9 @@ func Pull(ctx context.Context, ref string, o PullOptions) (string, error) {
 	}
 	if o.idle == 0 {
 		o.idle = 30 * time.Second
+	}
+	if o.listing == 0 {
+		o.listing = 5 * time.Minute
 	}
 	if o.Dir == "" {
 		dir, err := Dir()
@@ -163,9 +167,9 @@ func (p *puller) path(f remoteFile) string {
 // mostPages bounds how many pages a list has. The public hub's have 1,000 files each.
 const mostPages = 1000
 
-// files lists the model files of the repository. It gives up a list that takes ten times as long as a connection may be silent.
+// files lists the model files of the repository.
 func (p *puller) files(ctx context.Context) ([]remoteFile, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 10*p.idle, fmt.Errorf("the list of %s takes more than %v", p.repo, 10*p.idle))
+	ctx, cancel := context.WithTimeoutCause(ctx, p.listing, fmt.Errorf("the list of %s takes more than %v", p.repo, p.listing))
 	defer cancel()
 	var all []remoteFile
 	next := p.Endpoint + "/api/models/" + p.repo + "/tree/main?recursive=true"

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/check/busy"
 )
 
 // fakeHub behaves as the hub does: a list of files, downloads by redirect to another host, ranges, tokens.
@@ -201,8 +203,8 @@ func TestPullGoesOnAfterCutConnections(t *testing.T) {
 		change(h)
 		silent := h.silent > 0
 		o := h.start(t)
-		if silent { // other answers may be late on a busy machine
-			o.idle = 200 * time.Millisecond
+		if silent { // five answers in a row may be late on a busy machine
+			o.idle, o.listing = time.Second, busy.Limit
 		}
 		start := time.Now()
 		path, err := Pull(t.Context(), "owner/model", o)
@@ -235,7 +237,7 @@ func TestPullGivesUp(t *testing.T) {
 		silent := h.silent > 0
 		o := h.start(t)
 		if silent {
-			o.idle = 20 * time.Millisecond
+			o.idle, o.listing = 20*time.Millisecond, busy.Limit
 		}
 		if _, err := Pull(t.Context(), "owner/model", o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

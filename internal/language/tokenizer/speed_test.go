@@ -1,5 +1,3 @@
-//go:build unix
-
 package tokenizer
 
 import (
@@ -9,21 +7,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/vibrant-ml/vibrant/internal/check/busy"
 	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 )
-
-// cpuTime returns what the process has computed, however busy the machine is.
-func cpuTime() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
 
 // Run it with -v for the figures.
 func TestFiftyMegabytesTakeSeconds(t *testing.T) {
@@ -49,9 +38,9 @@ func TestFiftyMegabytesTakeSeconds(t *testing.T) {
 	} {
 		tok := load(t, "vocab", c.vocab+".gguf")
 		text := strings.Repeat(c.unit, 50_000_000/len(c.unit))
-		start := cpuTime()
+		start := busy.Processor()
 		n := len(encode(t, tok, text, Options{ParseSpecial: true}))
-		took := cpuTime() - start
+		took := busy.Processor() - start
 		t.Logf("%s, %s: %d tokens in %.2f s of a core, %.0f MB/s", c.vocab, c.name, n, took.Seconds(), float64(len(text))/1e6/took.Seconds())
 		if took > c.most {
 			t.Errorf("%s, %s: %v", c.vocab, c.name, took)
@@ -87,9 +76,9 @@ func TestEveryRuleIsFast(t *testing.T) {
 		rate := func(text string) float64 {
 			text = strings.Repeat(text, 2_000_000/len(text)+1)
 			tok.encoders = sync.Pool{} // no piece is known
-			start := cpuTime()
+			start := busy.Processor()
 			encode(t, tok, text, Options{})
-			return float64(len(text)) / 1e6 / (cpuTime() - start).Seconds()
+			return float64(len(text)) / 1e6 / (busy.Processor() - start).Seconds()
 		}
 		const least = 10.0 // 50 MB in 5 s
 		words, signs := rate(prose(t)), rate(code.String())
