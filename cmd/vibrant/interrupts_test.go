@@ -117,11 +117,12 @@ func TestSignalsLeaveTheTerminalAsItWas(t *testing.T) {
 	}
 }
 
-// TestAnOutputThatBreaksEndsTheChat closes the pipe that takes a long answer, while the terminal is where questions are typed.
+// TestAnOutputThatBreaksEndsTheChat closes the pipe that takes a long answer, while the terminal is where questions are typed. The
+// answer is longer than what a pipe holds, so that it cannot end before.
 func TestAnOutputThatBreaksEndsTheChat(t *testing.T) {
 	outliveInterrupts(t)
 	p := exec.Command(os.Args[0], asCommand)
-	p.Env = append(os.Environ(), commandEnv("chat", "-m", reciter(t), "--device", "cpu", "--ignore-eos", "-n", "1000000"), "TERM=xterm", "XDG_STATE_HOME="+t.TempDir())
+	p.Env = append(os.Environ(), commandEnv("chat", "-m", reciter(t), "--device", "cpu", "--ignore-eos", "-n", "1000000", "-c", "1000000"), "TERM=xterm", "XDG_STATE_HOME="+t.TempDir())
 	answer, taken, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
