@@ -44,29 +44,33 @@ func normalEnd(s string) int {
 }
 
 // nfc brings a text to Unicode's normal form C. x/text puts a joiner into runs of more than 30 marks, which the models'
-// own normalizers do not; texts with long runs are therefore composed here (https://www.unicode.org/reports/tr15).
+// own normalizers do not, and orders marks that are newer than Unicode 9.0, which those do not know. Texts with either are
+// therefore composed here (https://www.unicode.org/reports/tr15).
 func nfc(s string) string {
 	switch {
 	case norm.NFC.IsNormalString(s):
 		return s
-	case hasLongRunOfMarks(s):
+	case hasRareMarks(s):
 		return composeMarks(s)
 	}
 	return norm.NFC.String(s)
 }
 
-// hasLongRunOfMarks looks for 8 marks in a row: a character decomposes into at most 4.
-func hasLongRunOfMarks(s string) bool {
+// hasRareMarks looks for 8 marks in a row, or a new mark: a character decomposes into at most 4.
+func hasRareMarks(s string) bool {
 	count := 0
 	for _, r := range s {
 		if classes[r]&mark == 0 {
 			count = 0
-		} else if count++; count >= 8 {
+		} else if count++; count >= 8 || isNewMark(r) {
 			return true
 		}
 	}
 	return false
 }
+
+// isNewMark holds for marks that are newer than Unicode 9.0.
+func isNewMark(r rune) bool { return r >= 0x7fd && classes[r]&mark != 0 && !inUnicode9(r) }
 
 // composeMarks is nfc for any text: each part without invalid bytes is decomposed, its marks are ordered by class, and
 // each is joined to the character before them with which it makes one.
@@ -82,7 +86,7 @@ func composeMarks(s string) string {
 		case 0xac00 <= r && r <= 0xd7a3: // Hangul, which no table holds
 			part = appendClassed(part, norm.NFD.String(s[:n]))
 		default:
-			if d := norm.NFD.PropertiesString(s).Decomposition(); d != nil {
+			if d := norm.NFD.PropertiesString(s).Decomposition(); d != nil && !isNewMark(r) {
 				part = appendClassed(part, string(d))
 			} else {
 				part = append(part, classOf(r))
@@ -100,7 +104,7 @@ func (c classed) class() int { return int(c >> 21) }
 func (c classed) char() rune { return rune(c & (1<<21 - 1)) }
 
 func classOf(r rune) classed {
-	if classes[r]&mark == 0 {
+	if classes[r]&mark == 0 || isNewMark(r) {
 		return classed(r)
 	}
 	var buf [utf8.UTFMax]byte
@@ -126,7 +130,7 @@ func appendComposed(out []byte, part []classed) []byte {
 	starter, last, n := -1, -1, 0 // last: the class of the character before, -1 for a starter
 	for _, c := range part {
 		if starter >= 0 && last < c.class() {
-			if joined := []rune(norm.NFC.String(string(part[starter].char()) + string(c.char()))); len(joined) == 1 {
+			if joined := []rune(norm.NFC.String(string(part[starter].char()) + string(c.char()))); len(joined) == 1 && !isNewMark(joined[0]) {
 				part[starter] = classOf(joined[0])
 				continue
 			}

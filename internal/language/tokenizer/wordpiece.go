@@ -73,16 +73,24 @@ func (p *wordPiece) normalize(r rune, yield func(r rune) bool) bool {
 		return yield(unicode.ToLower(r))
 	case r == '\t' || r == '\n' || r == '\r':
 		return yield(' ')
-	case r == 0 || r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co): // not what is unassigned
+	case r == 0 || r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co) && inUnicode8(r):
 		return true
 	case classes[r]&space != 0:
 		return yield(' ')
 	case isIdeograph(r):
-		return yield(' ') && yield(r) && yield(' ')
+		return yield(' ') && yieldPlain(r, yield) && yield(' ')
 	}
-	var buf [utf8.UTFMax]byte
-	for _, r := range string(norm.NFD.Bytes(utf8.AppendRune(buf[:0], r))) {
-		if unicode.Is(unicode.Mn, r) {
+	return yieldPlain(r, yield)
+}
+
+// yieldPlain calls yield for a character in lower case without its accents.
+func yieldPlain(r rune, yield func(r rune) bool) bool {
+	plain := string(r)
+	if inUnicode9(r) {
+		plain = norm.NFD.String(plain)
+	}
+	for _, r := range plain {
+		if isAccent(r) {
 			continue
 		}
 		for _, r := range strings.ToLower(string(r)) {
@@ -94,14 +102,23 @@ func (p *wordPiece) normalize(r rune, yield func(r rune) bool) bool {
 	return true
 }
 
+// isAccent holds for the marks that BERT takes off, \p{Mn} of Unicode 8.0.
+func isAccent(r rune) bool {
+	return unicode.Is(unicode.Mn, r) && inUnicode8(r) && !within(r, 0x1885, 0x1886, 0xa9bd, 0xa9bd, 0x111c9, 0x111c9) || r == 0x1734
+}
+
 // isIdeograph holds for the blocks that BERT puts spaces around.
 func isIdeograph(r rune) bool {
 	return r >= 0x3400 && within(r, 0x4e00, 0x9fff, 0x3400, 0x4dbf, 0x20000, 0x2a6df, 0x2a700, 0x2b73f, 0x2b740, 0x2b81f,
 		0x2b920, 0x2ceaf, 0xf900, 0xfaff, 0x2f800, 0x2fa1f)
 }
 
+// isBERTPunct holds for the signs of ASCII and \p{P} of Unicode 8.0.
 func isBERTPunct(r rune) bool {
-	return r < utf8.RuneSelf && isASCIIPunct(byte(r)) || classes[r]&punct != 0
+	if r < utf8.RuneSelf {
+		return isASCIIPunct(byte(r))
+	}
+	return classes[r]&punct != 0 && inUnicode8(r) || r == 0x166d || r == 0x111c9
 }
 
 // appendWord appends the ids of a word with a space in front, or that of the unknown token.
