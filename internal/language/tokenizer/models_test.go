@@ -29,18 +29,22 @@ func TestModelsAgreeWithTheirLibraries(t *testing.T) {
 	for name, special := range map[string]map[string]int32{
 		"wordpiece": {"padding": 0, "unknown": 1, "bos": 2, "eos": 3},
 		"unigram":   {"padding": 0, "eos": 1, "unknown": 2},
+		"llama":     {"unknown": 0},
 		"gemma4":    {"unknown": 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := d[name]
-			c := Config{Model: map[string]string{"wordpiece": "bert", "unigram": "t5", "gemma4": "gemma4"}[name], Tokens: v.Tokens,
-				Merges: v.Merges, Scores: v.Scores, CharsMap: v.CharsMap, Special: special, AddBOS: ptr(false)}
+			c := Config{Model: map[string]string{"wordpiece": "bert", "unigram": "t5", "llama": "llama", "gemma4": "gemma4"}[name], Tokens: v.Tokens,
+				Merges: v.Merges, Scores: v.Scores, CharsMap: v.CharsMap, Special: special, AddBOS: ptr(false),
+				AddSpacePrefix: ptr(name != "llama")}
 			for i, s := range v.Tokens {
 				typ := Normal
 				if _, ok := byteToken(s); ok {
 					typ = Byte
 				} else if int32(i) == special["unknown"] {
 					typ = Unknown
+				} else if name == "llama" && 3 <= i && i <= 6 {
+					typ = UserDefined
 				} else if name != "gemma4" && i <= 3 && !strings.HasPrefix(s, "▁") {
 					typ = Control
 				}

@@ -147,7 +147,7 @@ func New(c Config) (*Tokenizer, error) {
 
 // setModel sets the texts, the roles and the algorithm.
 func (t *Tokenizer) setModel(c Config) error {
-	decode, outside := appendUnderscored, func(string) bool { return false }
+	decode, user, outside := appendUnderscored, appendUnderscored, func(string) bool { return false }
 	var pre *preTokenizer
 	var roles map[string]int32 // defaults
 	var err error
@@ -156,7 +156,7 @@ func (t *Tokenizer) setModel(c Config) error {
 		if pre, err = t.preTokenizer(c.Pre); err != nil {
 			return err
 		}
-		decode, outside = appendByteLevel, isOutsideByteLevel
+		decode, user, outside = appendByteLevel, appendLiterally, isOutsideByteLevel
 	case "llama":
 		roles = map[string]int32{"unknown": 0, "bos": 1, "eos": 2}
 	case "bert":
@@ -170,7 +170,7 @@ func (t *Tokenizer) setModel(c Config) error {
 		return fmt.Errorf("tokenizer: model %.200q is not supported, only gpt2 (byte-level BPE), llama (SentencePiece BPE), gemma4, "+
 			"bert (WordPiece) and t5 (Unigram)", c.Model)
 	}
-	if err := t.setTexts(c.Tokens, decode, outside); err != nil {
+	if err := t.setTexts(c.Tokens, decode, user, outside); err != nil {
 		return err
 	}
 	t.setRoles(c.Special, roles)
@@ -215,9 +215,11 @@ func appendUnderscored(b []byte, text string) []byte {
 	return append(b, strings.ReplaceAll(text, underscore, " ")...)
 }
 
-// setTexts computes the bytes that each token stands for. decode is for those that are spelled, outside holds for
-// spellings that no text has.
-func (t *Tokenizer) setTexts(tokens []string, decode func(b []byte, text string) []byte, outside func(text string) bool) error {
+func appendLiterally(b []byte, text string) []byte { return append(b, text...) }
+
+// setTexts computes the bytes that each token stands for. decode is for those that are spelled, user for user-defined
+// ones, which older converters leave with U+2581 for spaces; outside holds for spellings that no text has.
+func (t *Tokenizer) setTexts(tokens []string, decode, user func(b []byte, text string) []byte, outside func(text string) bool) error {
 	size, count := 0, 0
 	for _, s := range tokens {
 		size += len(s)
@@ -238,8 +240,10 @@ func (t *Tokenizer) setTexts(tokens []string, decode func(b []byte, text string)
 			} else {
 				b = decode(b, s)
 			}
+		case UserDefined:
+			b = user(b, s)
 		default:
-			b = append(b, s...) // literally
+			b = appendLiterally(b, s)
 		}
 		if len(b) > math.MaxInt32 {
 			return fmt.Errorf("tokenizer: the tokens take more than %d bytes", math.MaxInt32)

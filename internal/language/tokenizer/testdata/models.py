@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes models.json: small vocabularies of the kinds WordPiece, Unigram and Gemma 4's BPE, trained on the text below, and
-the ids of texts by Hugging Face's tokenizers (pip install tokenizers==0.23.3) and sentencepiece (0.2.3). Tokens are
+"""Writes models.json: small vocabularies of the kinds WordPiece, Unigram, SentencePiece's BPE and Gemma 4's, trained on the
+text below, and the ids of texts by Hugging Face's tokenizers (pip install tokenizers==0.23.3) and sentencepiece (0.2.3). Tokens are
 spelled as a GGUF file spells them. Run it in this folder to make the file anew."""
 import base64
 import io
@@ -63,6 +63,20 @@ def unigram():
     }
 
 
+def llama():
+    out = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS), model_writer=out, vocab_size=450, model_type="bpe", byte_fallback=True,
+        add_dummy_prefix=False, remove_extra_whitespaces=False, normalization_rule_name="identity", character_coverage=0.98,
+        user_defined_symbols=["▁▁", "▁▁▁▁", "\n\n", "<b>"], num_threads=1)
+    p = sentencepiece.SentencePieceProcessor(model_proto=out.getvalue())
+    n = p.get_piece_size()
+    return {
+        "tokens": [p.id_to_piece(i) for i in range(n)], "scores": [p.get_score(i) for i in range(n)],
+        "cases": [{"text": s, "ids": p.encode(s)} for s in texts(4) + ["a    b", "     <b>   ", " a\n\n\n  b", "▁▁ ▁"]],
+    }
+
+
 def gemma4():
     t = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
     t.normalizer = normalizers.Replace(" ", "▁")
@@ -79,5 +93,5 @@ def gemma4():
 
 
 with open("models.json", "w", encoding="utf-8") as f:
-    json.dump({"wordpiece": wordpiece(), "unigram": unigram(), "gemma4": gemma4()}, f, ensure_ascii=False, separators=(",", ":"))
+    json.dump({"wordpiece": wordpiece(), "unigram": unigram(), "llama": llama(), "gemma4": gemma4()}, f, ensure_ascii=False, separators=(",", ":"))
     f.write("\n")
