@@ -97,19 +97,24 @@ func choose(name string, all []Model) (string, error) {
 			found = append(found, m)
 		}
 	}
-	if len(found) > 1 {
-		if i := slices.IndexFunc(found, func(m Model) bool { return quantOf(m.Path) == "Q4_K_M" }); i >= 0 {
-			found = append(found[:0:0], found[i])
-		}
+	usual := func(m Model) bool { return quantOf(m.Path) == "Q4_K_M" }
+	if slices.ContainsFunc(found, usual) {
+		found = slices.DeleteFunc(found, func(m Model) bool { return !usual(m) })
+	}
+	// The same model may be in several folders; other files of its repository may share its name.
+	differs := func(m Model) bool {
+		return m.Name != found[0].Name || m.Source != "ollama" && found[0].Source != "ollama" && !strings.EqualFold(filepath.Base(m.Path), filepath.Base(found[0].Path))
 	}
 	switch {
 	case len(found) == 0:
 		return "", fmt.Errorf("%w: %.200q is neither a file nor a model in the folders of Vibrant, Hugging Face, Ollama or LM Studio "+
 			"(vibrant list shows them, vibrant pull brings one)", ErrNotFound, name)
-	case len(found) > 1 && slices.ContainsFunc(found, func(m Model) bool { return m.Name != found[0].Name }):
+	case slices.ContainsFunc(found, differs):
 		var names []string
 		for _, m := range found[:min(len(found), 5)] {
-			names = append(names, m.Name)
+			if names = append(names, m.Name); !slices.ContainsFunc(found, func(o Model) bool { return o.Name != m.Name }) {
+				names[len(names)-1] = filepath.Base(m.Path)
+			}
 		}
 		return "", fmt.Errorf("%w: %.200q could be %s", ErrAmbiguous, name, strings.Join(names, ", "))
 	}
@@ -131,14 +136,17 @@ func (m Model) has(name string) bool {
 // splitSuffix is what the name of a part of a split file ends with.
 var splitSuffix = regexp.MustCompile(`-(\d{5})-of-(\d{5})$`)
 
-// isModelFile reports whether a file's name is that of a model, of a split one the first part: not of an image projector.
+// isModelFile reports whether a file's name is that of a model or of a part of one: not of an image projector or of an
+// importance matrix, which repositories keep beside models.
 func isModelFile(name string) bool {
 	base, ok := strings.CutSuffix(strings.ToLower(name), ".gguf")
-	if !ok || strings.HasPrefix(base, "mmproj") {
-		return false
-	}
-	part := splitSuffix.FindStringSubmatch(base)
-	return part == nil || part[1] == "00001"
+	return ok && !strings.Contains(base, "mmproj") && !strings.Contains(base, "imatrix")
+}
+
+// isFirstPart reports whether a file's name is that of a model, of a split one the first part.
+func isFirstPart(name string) bool {
+	part := splitSuffix.FindStringSubmatch(strings.TrimSuffix(strings.ToLower(name), ".gguf"))
+	return isModelFile(name) && (part == nil || part[1] == "00001")
 }
 
 // quantPattern finds the quantization in a file's name, the last one.
@@ -156,7 +164,7 @@ func quantOf(path string) string {
 // repositories lists a folder of OWNER/REPO/.../FILE.gguf.
 func repositories(source, dir string) (all []Model) {
 	filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || !isModelFile(e.Name()) {
+		if err != nil || e.IsDir() || !isFirstPart(e.Name()) {
 			return nil
 		}
 		relative, err := filepath.Rel(dir, path)
@@ -206,16 +214,12 @@ func globQuote(s string) string {
 // huggingFace lists the hub's cache (https://huggingface.co/docs/huggingface_hub/guides/manage-cache), of each repository
 // the snapshot that main is.
 func huggingFace() (all []Model) {
-	dir := os.Getenv("HF_HUB_CACHE")
-	if home := os.Getenv("HF_HOME"); dir == "" && home != "" {
-		dir = filepath.Join(home, "hub")
-	}
+	dir := firstOf(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"))
 	if dir == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
+		if dir = huggingFaceHome(); dir == "" {
 			return nil
 		}
-		dir = filepath.Join(home, ".cache", "huggingface", "hub")
+		dir = filepath.Join(dir, "hub")
 	}
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
@@ -231,13 +235,28 @@ func huggingFace() (all []Model) {
 		}
 		snapshot := filepath.Join(dir, e.Name(), "snapshots", rev)
 		filepath.WalkDir(snapshot, func(path string, e fs.DirEntry, err error) error {
-			if err != nil || e.IsDir() || !isModelFile(e.Name()) {
+			if err != nil || e.IsDir() || !isFirstPart(e.Name()) {
 				return nil
 			}
 			return appendModel(&all, Model{Name: repositoryName(repo, e.Name()), Path: path, Source: "huggingface"})
 		})
 	}
 	return all
+}
+
+// huggingFaceHome returns the folder of Hugging Face's programs, or "".
+func huggingFaceHome() string {
+	if dir := os.Getenv("HF_HOME"); dir != "" {
+		return dir
+	}
+	if dir := os.Getenv("XDG_CACHE_HOME"); dir != "" {
+		return filepath.Join(dir, "huggingface")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".cache", "huggingface")
 }
 
 // ollama lists a folder of manifests, which name the blob of the model.

@@ -12,7 +12,7 @@ import (
 func home(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"VIBRANT_MODELS", "HF_HOME", "HF_HUB_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME"} {
+	for _, name := range []string{"VIBRANT_MODELS", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HOME", dir)
@@ -44,6 +44,8 @@ func TestModelsAreFoundInTheFoldersOfOtherPrograms(t *testing.T) {
 		hf + "snapshots/abc/model-Q4_K_M.gguf":                                "1",
 		hf + "snapshots/abc/model-Q8_0.gguf":                                  "2",
 		hf + "snapshots/abc/mmproj-model-f16.gguf":                            "3",
+		hf + "snapshots/abc/model-mmproj-Q4_K_M.gguf":                         "3",
+		hf + "snapshots/abc/model-imatrix.gguf":                               "3",
 		hf + "snapshots/old/model-Q2_K.gguf":                                  "4",
 		".lmstudio/models/them/Big-GGUF/big-Q6_K-00001-of-00002.gguf":         "12",
 		".lmstudio/models/them/Big-GGUF/big-Q6_K-00002-of-00002.gguf":         "345",
@@ -81,6 +83,34 @@ func TestAmbiguousNamesAreNotGuessed(t *testing.T) {
 	})
 	if _, err := Find("a/m"); !errors.Is(err, ErrAmbiguous) || !strings.Contains(err.Error(), "a/m:Q5_K_M, a/m:Q6_K") {
 		t.Errorf("%v", err)
+	}
+	home(t, map[string]string{
+		".cache/vibrant/models/a/m/base-Q4_K_M.gguf": "", ".cache/vibrant/models/a/m/chat-Q4_K_M.gguf": "", ".cache/vibrant/models/a/m/chat-Q8_0.gguf": "",
+		".lmstudio/models/a/m/chat-Q8_0.gguf": "",
+	})
+	for _, name := range []string{"a/m", "a/m:Q4_K_M"} {
+		if _, err := Find(name); !errors.Is(err, ErrAmbiguous) || !strings.Contains(err.Error(), "base-Q4_K_M.gguf, chat-Q4_K_M.gguf") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if path, err := Find("a/m:Q8_0"); err != nil || filepath.Base(path) != "chat-Q8_0.gguf" {
+		t.Errorf("the same file in two folders: %q, %v", path, err)
+	}
+}
+
+func TestHuggingFacesCacheIsWhereItsProgramsHaveIt(t *testing.T) {
+	const file = "/models--owner--model/"
+	dir := home(t, map[string]string{
+		"xdg/huggingface/hub" + file + "refs/main": "abc", "xdg/huggingface/hub" + file + "snapshots/abc/xdg-Q8_0.gguf": "",
+		"old" + file + "refs/main": "abc", "old" + file + "snapshots/abc/old-Q8_0.gguf": "",
+	})
+	for variable, want := range map[string]string{"XDG_CACHE_HOME": "xdg", "HUGGINGFACE_HUB_CACHE": "old"} {
+		t.Run(variable, func(t *testing.T) {
+			t.Setenv(variable, filepath.Join(dir, want))
+			if path, err := Find("owner/model"); err != nil || filepath.Base(path) != want+"-Q8_0.gguf" {
+				t.Errorf("%q, %v", path, err)
+			}
+		})
 	}
 }
 

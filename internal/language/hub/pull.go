@@ -119,15 +119,8 @@ func (p *puller) model(ctx context.Context, quant string) (string, error) {
 // tokenOfFile returns the token that the program hf keeps where one logged in, or "".
 func tokenOfFile() string {
 	path := os.Getenv("HF_TOKEN_PATH")
-	if home := os.Getenv("HF_HOME"); path == "" && home != "" {
-		path = filepath.Join(home, "token")
-	}
 	if path == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return ""
-		}
-		path = filepath.Join(home, ".cache", "huggingface", "token")
+		path = filepath.Join(huggingFaceHome(), "token")
 	}
 	data, err := mapped.ReadFile(path, 4096)
 	if err != nil {
@@ -208,7 +201,7 @@ func (p *puller) files(ctx context.Context) ([]remoteFile, error) {
 	}
 	return slices.DeleteFunc(all, func(f remoteFile) bool {
 		name := filepath.Base(f.Path)
-		return f.Type != "file" || !strings.EqualFold(filepath.Ext(name), ".gguf") || strings.HasPrefix(strings.ToLower(name), "mmproj") ||
+		return f.Type != "file" || !isModelFile(name) ||
 			!filepath.IsLocal(filepath.FromSlash(f.Path)) || len(f.Path) > 1000 || strings.ContainsFunc(f.Path, func(r rune) bool { return !unicode.IsPrint(r) })
 	}), nil
 }
@@ -221,33 +214,48 @@ func chooseFiles(repo, quant string, all []remoteFile) ([]remoteFile, error) {
 		return nil, fmt.Errorf("%w: %s has no GGUF file; search the hub for the model's name with GGUF", ErrNotFound, repo)
 	}
 	models := map[string][]remoteFile{} // by path without the number of the part
-	var names, quants []string
+	var names []string
+	var quants []string
 	for _, f := range all {
-		name := splitSuffix.ReplaceAllString(f.Path[:len(f.Path)-len(".gguf")], "")
+		name := splitSuffix.ReplaceAllString(f.Path[:len(f.Path)-len(".gguf")], "-of-$2")
 		if models[name] == nil {
 			names, quants = append(names, name), append(quants, quantOf(name))
 		}
 		models[name] = append(models[name], f)
 	}
-	pick := func(want string) []remoteFile {
+	pick := func(want string) (found []string) {
 		for i, name := range names {
-			if strings.EqualFold(quants[i], want) || strings.EqualFold(filepath.Base(name), want) {
-				files := models[name]
-				slices.SortFunc(files, func(a, b remoteFile) int { return strings.Compare(a.Path, b.Path) })
-				return files
+			if !strings.EqualFold(quants[i], want) && !strings.EqualFold(baseOf(name), want) {
+				continue
+			}
+			// Some repositories have a model in one file and in parts: the fewest files are taken.
+			whole := partCount.ReplaceAllString(name, "")
+			if i := slices.IndexFunc(found, func(f string) bool { return partCount.ReplaceAllString(f, "") == whole }); i < 0 {
+				found = append(found, name)
+			} else if len(models[name]) < len(models[found[i]]) {
+				found[i] = name
 			}
 		}
-		return nil
+		return found
 	}
 	wanted := []string{quant}
 	if quant == "" {
 		if wanted = []string{"Q4_K_M", "Q8_0"}; len(names) == 1 {
-			wanted = []string{filepath.Base(names[0])}
+			wanted = []string{baseOf(names[0])}
 		}
 	}
 	for _, w := range wanted {
-		if files := pick(w); files != nil {
+		switch found := pick(w); len(found) {
+		case 0:
+		case 1:
+			files := models[found[0]]
+			slices.SortFunc(files, func(a, b remoteFile) int { return strings.Compare(a.Path, b.Path) })
 			return files, nil
+		default:
+			for i, name := range found {
+				found[i] = baseOf(name)
+			}
+			return nil, fmt.Errorf("%w: %s:%s; name one of its files, as in %s:%.300s", ErrAmbiguous, repo, w, repo, strings.Join(found, ", "))
 		}
 	}
 	err := ErrAmbiguous
@@ -257,3 +265,9 @@ func chooseFiles(repo, quant string, all []remoteFile) ([]remoteFile, error) {
 	slices.Sort(quants)
 	return nil, fmt.Errorf("%w: %s:%s; %s has %.300s", err, repo, quant, repo, strings.Join(slices.Compact(quants), ", "))
 }
+
+// partCount is what is left of splitSuffix in the names of chooseFiles.
+var partCount = regexp.MustCompile(`-of-\d{5}$`)
+
+// baseOf returns the name of a file without its folder and the count of its parts.
+func baseOf(name string) string { return partCount.ReplaceAllString(filepath.Base(name), "") }

@@ -389,6 +389,11 @@ func TestChoiceAmongTheFilesOfARepository(t *testing.T) {
 		{"Q6_K", list("Q6_K/m-Q6_K-00002-of-00002.gguf", "Q6_K/m-Q6_K-00001-of-00002.gguf"), "Q6_K/m-Q6_K-00001-of-00002.gguf Q6_K/m-Q6_K-00002-of-00002.gguf"},
 		{"UD-Q4_K_XL", list("m-UD-Q4_K_XL.gguf", "m-Q4_K_M.gguf"), "m-UD-Q4_K_XL.gguf"},
 		{"MXFP4", list("gpt-oss-20b-mxfp4.gguf"), "gpt-oss-20b-mxfp4.gguf"},
+		{"Q8_0", list("base-Q8_0.gguf", "chat-Q8_0.gguf"), ""},
+		{"", list("base-Q8_0.gguf", "chat-Q8_0.gguf"), ""},
+		{"chat-Q8_0", list("base-Q8_0.gguf", "chat-Q8_0.gguf"), "chat-Q8_0.gguf"},
+		{"q8_0", list("m-Q8_0-00001-of-00002.gguf", "m-Q8_0-00002-of-00002.gguf", "m-Q8_0.gguf"), "m-Q8_0.gguf"},
+		{"", list("m-Q8_0-00002-of-00002.gguf", "m-Q8_0-00001-of-00002.gguf"), "m-Q8_0-00001-of-00002.gguf m-Q8_0-00002-of-00002.gguf"},
 	} {
 		files, err := chooseFiles("owner/model", c.quant, c.files)
 		var got []string
