@@ -716,4 +716,4 @@ vb_status vb_call(int operation, void *frame) {
     return VB_INVALID_ARGUMENT;
 }
 
-int64_t vb_call_abi(void) { return INT64_C(3536774477580728731); }
+int64_t vb_call_abi(void) { return INT64_C(3643017533602362371); }

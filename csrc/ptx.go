@@ -2,26 +2,34 @@
 
 package csrc
 
+// #include <stdlib.h>
 // #include "vibrant.h"
 import "C"
 
 import (
 	"fmt"
+	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
 
 func ptxKernel(p kernel.PTX) C.vb_ptx_kernel {
-	return C.vb_ptx_kernel{
+	k := C.vb_ptx_kernel{
 		size: C.sizeof_vb_ptx_kernel, kind: C.vb_ptx_kind(p.Kind), m: C.int64_t(p.M), n: C.int64_t(p.N), k: C.int64_t(p.K), rows: C.int64_t(p.Rows), dim: C.int64_t(p.Dim),
 		seq: C.int64_t(p.Seq), heads: C.int64_t(p.Heads), tile: C.int(p.Tile), target: C.int(p.Target), epsilon: C.float(p.Epsilon),
-		rms: truth(p.RMS), plain: truth(p.Plain), causal: truth(p.Causal),
+		rms: truth(p.RMS), plain: truth(p.Plain), causal: truth(p.Causal), weight: C.vb_dtype(p.Weight), kv_heads: C.int64_t(p.KVHeads),
+		capacity: C.int64_t(p.Capacity), theta: C.float(p.Theta), neox: truth(p.NeoX), activation: C.int(p.Activation),
 	}
+	if p.Entry != "" {
+		k.entry = C.CString(p.Entry)
+	}
+	return k
 }
 
 // EmitPTX returns a kernel's PTX, the name of its entry, and how it is launched.
 func EmitPTX(p kernel.PTX) (text, entry string, launch kernel.PTXLaunch, err error) {
 	k := ptxKernel(p)
+	defer C.free(unsafe.Pointer(k.entry))
 	if why := C.vb_ptx_invalid(&k); why != nil {
 		return "", "", launch, fmt.Errorf("%s: %w", C.GoString(why), kernel.ErrInvalid)
 	}

@@ -1,18 +1,13 @@
-/* ptx_kernels.c: the kernels that vb_ptx_emit writes, each a text in the language of ptx.h, and their parameters.
+/* ptx_kernels.c: kernels that vb_ptx_emit writes, each a text in the language of ptx.h: matrices, norms and attention.
  *
  * Matrices are row-major. A block is one-dimensional; vb_ptx_launch has the numbers of threads and blocks of a
  * kernel. */
+#include "ptx_kernels.h"
+
 #include "ptx.h"
 
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "checks.h"
-
 /* c[m][n] = a[m][k] b[k][n], f32: a thread an output. */
-static const char gemm_naive[] = VB_PTX_SOURCE(
+const char vb_ptx_gemm_naive[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *a_ptr, f32 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(256) {
     u32 row = block.y * 16 + thread.x / 16, col = block.x * 16 + thread.x % 16;
     if (row < m && col < n) {
@@ -30,7 +25,7 @@ kernel ENTRY(f32 *a_ptr, f32 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(25
 });
 
 /* The same through tiles of TILE x TILE in shared memory. */
-static const char gemm_tiled[] = VB_PTX_SOURCE(
+const char vb_ptx_gemm_tiled[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *a_ptr, f32 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(TILE * TILE) {
     shared f32 a_tile[TILE][TILE], b_tile[TILE][TILE];
     u32 x = thread.x % TILE, y = thread.x / TILE;
@@ -49,7 +44,7 @@ kernel ENTRY(f32 *a_ptr, f32 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(TI
 /* c[m][n] = a[m][k] b[k][n] of halves, sums in f32, for 8.0 and later: a block computes 128 x 128 with eight warps of
  * 64 x 32, from a ring of three stages of 32 along k. Chunks of 16 bytes are permuted so that the reads of eight rows
  * meet no bank twice. VECTORS: rows of a and b begin at multiples of 16 bytes. */
-static const char gemm_mma[] = VB_PTX_SOURCE(
+const char vb_ptx_gemm_mma[] = VB_PTX_SOURCE(
 kernel ENTRY(f16 *a_ptr, f16 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(256) {
     shared f16 a_tile[3][128][32], b_tile[3][32][128];
     u32 lane = thread.x % 32, warp = thread.x / 32;
@@ -128,7 +123,7 @@ kernel ENTRY(f16 *a_ptr, f16 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(25
 });
 
 /* The same for 7.0 and 7.5: a block computes 64 x 64 with four warps of 32 x 32, 16 along k at a time. */
-static const char gemm_wmma[] = VB_PTX_SOURCE(
+const char vb_ptx_gemm_wmma[] = VB_PTX_SOURCE(
 kernel ENTRY(f16 *a_ptr, f16 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(128) {
     shared f16 a_tile[64][24], b_tile[16][72];
     shared f32 c_tile[64][68];
@@ -166,7 +161,7 @@ kernel ENTRY(f16 *a_ptr, f16 *b_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(12
 
 /* A block a row: exp(x - max) / sum. The row stays in registers where ROUNDS of 4 elements a thread hold it, else it is
  * read three times. */
-static const char softmax[] = VB_PTX_SOURCE(
+const char vb_ptx_softmax[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *input, f32 *output, u32 length) threads(THREADS) {
     shared f32 part[32];
     u32 lane = thread.x % 32, warp = thread.x / 32;
@@ -226,9 +221,10 @@ kernel ENTRY(f32 *input, f32 *output, u32 length) threads(THREADS) {
 });
 
 /* A block a row: (x - mean) / sqrt(variance + EPSILON) * gamma + beta; without MEAN, x / sqrt(mean of squares +
- * EPSILON) * gamma. AFFINE: gamma (and beta) are there. The row stays in registers as the softmax's does. */
-static const char norm[] = VB_PTX_SOURCE(
-kernel ENTRY(f32 *input, f32 *output, f32 *gamma, f32 *beta, u32 hidden, u32 batch) threads(THREADS) {
+ * EPSILON) * gamma. AFFINE: gamma (and beta) are there. The row stays in registers as the softmax's does.
+ * SIZES: the other parameters, of which RMSNorm has none. */
+const char vb_ptx_norm[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *input, f32 *output, f32 *gamma SIZES) threads(THREADS) {
     shared f32 part[32];
     u32 lane = thread.x % 32, warp = thread.x / 32;
     f32 *in = input;
@@ -316,7 +312,7 @@ kernel ENTRY(f32 *input, f32 *output, f32 *gamma, f32 *beta, u32 hidden, u32 bat
 /* o = softmax(q k^T / sqrt(head_dim)) v for [heads][seq_len][head_dim], f32 (Dao et al. 2022, "FlashAttention"): a
  * block has four warps, a warp QUERIES queries; 32 keys and values lie in shared memory at a time. A lane scores a key,
  * then sums DIM / 32 elements of the values. */
-static const char attention[] = VB_PTX_SOURCE(
+const char vb_ptx_attention[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *q, f32 *k, f32 *v, f32 *o_ptr, u32 seq_len, u32 head_dim, u32 num_heads) threads(128) {
     const width = (DIM + 31) / 32;
     shared f32 q_tile[4 * QUERIES][DIM], keys[32][DIM + 1];
@@ -396,7 +392,7 @@ kernel ENTRY(f32 *q, f32 *k, f32 *v, f32 *o_ptr, u32 seq_len, u32 head_dim, u32 
 /* c[m][n] = a[m][k] b^T, b of n rows of Q4_K. 144 bytes hold 256 weights: two halves d and dmin, 12 bytes with 6-bit
  * scales and minima of eight groups of 32, 128 bytes of 4-bit codes. A weight is d * scale * code - dmin * minimum.
  * A warp computes one column of ROWS rows; a lane decodes four low and four high codes of a word. */
-static const char gemm_q4k[] = VB_PTX_SOURCE(
+const char vb_ptx_gemm_q4k[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *a_ptr, u8 *b_quant_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(128) {
     u32 lane = thread.x % 32, col = block.x * 4 + thread.x / 32, first = block.y * ROWS;
     if (col < n) {
@@ -446,139 +442,3 @@ kernel ENTRY(f32 *a_ptr, u8 *b_quant_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threa
         }
     }
 });
-
-/* ---- parameters -------------------------------------------------------------------------------------------------- */
-
-enum { ROW_THREADS = 256, MOST_ROUNDS = 8, Q4K_ROWS = 8 };
-
-/* The mistake in the parameters, NULL if there is none. */
-static const char *wrong(const vb_ptx_kernel *p) {
-    static const int targets[] = {70, 72, 75, 80, 86, 87, 89, 90, 100, 120};
-    bool known = p->target == 0;
-    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) known |= p->target == targets[i];
-    if (!known) return "target: want sm_70, 72, 75, 80, 86, 87, 89, 90, 100 or 120";
-    const int64_t most = INT32_MAX;
-    switch (p->kind) {
-    case VB_PTX_GEMM_TILED:
-        if (p->tile != 0 && p->tile != 8 && p->tile != 16 && p->tile != 32) return "tile: want 8, 16 or 32";
-        /* fallthrough */
-    case VB_PTX_GEMM_NAIVE:
-    case VB_PTX_GEMM_TENSOR_CORE:
-    case VB_PTX_QUANTIZED_GEMM:
-        if (p->m < 1 || p->n < 1 || p->k < 1 || p->m > most || p->n > most || p->k > most)
-            return "m, n, k: want 1 to 2147483647 each";
-        if (p->m > 65535 * 8) return "m: want at most 524280";
-        if (p->kind == VB_PTX_QUANTIZED_GEMM && p->k % 256 != 0)
-            return "k: a row of Q4_K is blocks of 256 elements, want a multiple";
-        return NULL;
-    case VB_PTX_SOFTMAX:
-    case VB_PTX_LAYER_NORM:
-        if (p->rows < 1 || p->dim < 1 || p->rows > most || p->dim > most) return "rows, dim: want 1 to 2147483647 each";
-        if (p->kind == VB_PTX_LAYER_NORM && !(p->epsilon >= 0 && p->epsilon < 1)) return "epsilon: want 0 to 1";
-        return NULL;
-    case VB_PTX_ATTENTION:
-        if (p->seq < 1 || p->heads < 1 || p->seq > most || p->heads > 65535)
-            return "seq, heads: want 1 to 2147483647 and 1 to 65535";
-        if (p->dim < 1 || p->dim > 256) return "dim: want 1 to 256 elements a head";
-        return NULL;
-    }
-    return "kind: unknown";
-}
-
-/* Copies a caller's parameters. Returns the mistake in them, NULL if there is none. */
-static const char *take_kernel(vb_ptx_kernel *p, const vb_ptx_kernel *kernel) {
-    if (!kernel) return "kernel: null";
-    return take(p, sizeof *p, kernel) ? wrong(p) : "kernel->size: not sizeof(vb_ptx_kernel)";
-}
-
-const char *vb_ptx_invalid(const vb_ptx_kernel *kernel) {
-    vb_ptx_kernel p;
-    return take_kernel(&p, kernel);
-}
-
-static const char *name_of(const vb_ptx_kernel *p) {
-    switch (p->kind) {
-    case VB_PTX_GEMM_NAIVE: return "gemm_naive";
-    case VB_PTX_GEMM_TILED: return "gemm_tiled";
-    case VB_PTX_GEMM_TENSOR_CORE: return "gemm_tensor_core";
-    case VB_PTX_SOFTMAX: return "softmax_warp_shuffle";
-    case VB_PTX_LAYER_NORM: return p->rms ? "rmsnorm" : "layernorm_warp_shuffle";
-    case VB_PTX_ATTENTION: return p->causal ? "flash_attention_causal" : "flash_attention";
-    case VB_PTX_QUANTIZED_GEMM: return "q4k_gemm_fused";
-    }
-    return "";
-}
-
-const char *vb_ptx_name(const vb_ptx_kernel *kernel) {
-    vb_ptx_kernel p;
-    return take_kernel(&p, kernel) ? "" : name_of(&p);
-}
-
-static int64_t tiles(int64_t n, int64_t size) { return (n + size - 1) / size; }
-static int tile_of(const vb_ptx_kernel *p) { return p->tile ? p->tile : 16; }
-/* of a warp: 48 KiB of shared memory hold a block's */
-static int queries_of(const vb_ptx_kernel *p) { return p->dim > 192 ? 2 : 4; }
-static int target_of(const vb_ptx_kernel *p) { return p->target ? p->target : 70; }
-
-vb_status vb_ptx_launch(vb_ptx_launch_size *size, const vb_ptx_kernel *kernel) {
-    vb_ptx_kernel known;
-    const vb_ptx_kernel *p = &known;
-    if (!size || take_kernel(&known, kernel)) return VB_INVALID_ARGUMENT;
-    int64_t x = 1, y = 1;
-    int threads = ROW_THREADS, square = 16;
-    switch (p->kind) {
-    case VB_PTX_GEMM_TILED: square = tile_of(p), threads = square * square; break;
-    case VB_PTX_GEMM_TENSOR_CORE: square = target_of(p) >= 80 ? 128 : 64, threads = square * 2; break;
-    case VB_PTX_SOFTMAX:
-    case VB_PTX_LAYER_NORM: x = p->rows; break;
-    case VB_PTX_ATTENTION: x = tiles(p->seq, 4 * queries_of(p)), y = p->heads, threads = 128; break;
-    case VB_PTX_QUANTIZED_GEMM: x = tiles(p->n, 4), y = tiles(p->m, Q4K_ROWS), threads = 128; break;
-    case VB_PTX_GEMM_NAIVE: break;
-    }
-    if (p->kind == VB_PTX_GEMM_NAIVE || p->kind == VB_PTX_GEMM_TILED || p->kind == VB_PTX_GEMM_TENSOR_CORE)
-        x = tiles(p->n, square), y = tiles(p->m, square);
-    *size = (vb_ptx_launch_size){x, y, threads};
-    return VB_OK;
-}
-
-vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *kernel) {
-    vb_ptx_kernel known;
-    const vb_ptx_kernel *p = &known;
-    if (!ptx) return VB_INVALID_ARGUMENT;
-    *ptx = NULL;
-    if (take_kernel(&known, kernel)) return VB_INVALID_ARGUMENT;
-    const int rounds = (int)(p->dim > 0 ? tiles(p->dim, ROW_THREADS * 4) : 1);
-    const bool rows = p->kind == VB_PTX_SOFTMAX || p->kind == VB_PTX_LAYER_NORM;
-    const bool in_registers = rounds <= MOST_ROUNDS, mma = target_of(p) >= 80;
-    const vb_ptx_constant constants[] = {
-        {"TILE", tile_of(p), false},
-        {"THREADS", ROW_THREADS, false},
-        {"ROUNDS", in_registers ? rounds : 1, false},
-        {"IN_REGISTERS", in_registers, false},
-        {"VECTORS", rows ? p->dim % 4 == 0 : p->k % 8 == 0 && p->n % 8 == 0, false},
-        {"MEAN", !p->rms, false},
-        {"AFFINE", !p->plain, false},
-        {"EPSILON", p->epsilon, true},
-        {"DIM", (double)p->dim, false},
-        {"SCALE", p->dim > 0 ? 1.4426950408889634 / sqrt((double)p->dim) : 0, true},
-        {"CAUSAL", p->causal != 0, false},
-        {"QUERIES", queries_of(p), false},
-        {"ROWS", Q4K_ROWS, false},
-        {NULL, 0, false},
-    };
-    const char *source = NULL;
-    switch (p->kind) {
-    case VB_PTX_GEMM_NAIVE: source = gemm_naive; break;
-    case VB_PTX_GEMM_TILED: source = gemm_tiled; break;
-    case VB_PTX_GEMM_TENSOR_CORE: source = mma ? gemm_mma : gemm_wmma; break;
-    case VB_PTX_SOFTMAX: source = softmax; break;
-    case VB_PTX_LAYER_NORM: source = norm; break;
-    case VB_PTX_ATTENTION: source = attention; break;
-    case VB_PTX_QUANTIZED_GEMM: source = gemm_q4k; break;
-    }
-    char error[256]; /* of a text above: the tests compile each */
-    *ptx = vb_ptx_compile(source, name_of(p), constants, target_of(p), error, sizeof error);
-    return *ptx ? VB_OK : VB_INTERNAL;
-}
-
-void vb_ptx_free(char *ptx) { free(ptx); }

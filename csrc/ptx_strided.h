@@ -27,7 +27,8 @@ void vb_jit_say_store(vb_jit_text *t, int number, const vb_view *v, int width);
 bool vb_jit_neighbours(const vb_view *v, const int64_t *sizes, int rank, int width);
 
 /* ptx_elements.c: the result of OP for x and y, in `value`. */
-enum { VB_JIT_SILU = 3, VB_JIT_GELU = 4, VB_JIT_GELU_TANH = 5, VB_JIT_SIGMOID = 11, VB_JIT_SOFT_CAP = 12 };
+enum { VB_JIT_ADD = 0, VB_JIT_MUL = 1, VB_JIT_SILU = 3, VB_JIT_GELU = 4, VB_JIT_GELU_TANH = 5, VB_JIT_SWIGLU = 6,
+    VB_JIT_SIGMOID = 11, VB_JIT_SOFT_CAP = 12 };
 extern const char vb_jit_formula[];
 
 #endif

@@ -1245,24 +1245,54 @@ typedef enum vb_ptx_kind {
     VB_PTX_GEMM_TILED = 1,       /* the same through tiles in shared memory */
     VB_PTX_GEMM_TENSOR_CORE = 2, /* the same for a and b of F16, c of F32, summed in float32 */
     VB_PTX_SOFTMAX = 3,          /* (input, output, length): a block a row of F32 */
-    VB_PTX_LAYER_NORM = 4,       /* (input, output, gamma, beta, hidden, batch): a block a row of F32 */
+    VB_PTX_LAYER_NORM = 4,       /* (input, output, gamma, beta, hidden, batch): a block a row of F32. Of RMSNorm
+                                    (input, output, gamma) */
     VB_PTX_ATTENTION = 5,        /* (q, k, v, o_ptr, seq_len, head_dim, num_heads): [heads][seq][dim] of F32 */
-    VB_PTX_QUANTIZED_GEMM = 6    /* (a_ptr, b_quant_ptr, c_ptr, m, n, k): c[m][n] = a[m][k] b^T, b of n rows of Q4_K */
+    VB_PTX_QUANTIZED_GEMM = 6,   /* (a_ptr, b_quant_ptr, c_ptr, m, n, k): c[m][n] = a[m][k] b^T, b of n rows */
+    VB_PTX_GEMV = 7,             /* (y_ptr, w_ptr, x_ptr, k_dim, n_dim): y[n] = x[k] w[k][n] of F32, or w of n rows of
+                                    k quantized weights */
+    VB_PTX_DEQUANTIZE = 8,       /* (out_ptr, w_ptr, k_dim, n_dim): out[n][k] = w of n rows */
+    VB_PTX_QUANTIZE = 9,         /* (out_ptr, in_ptr, n_dim): blocks of Q8_0; the last is filled up with 0 */
+    VB_PTX_DECODE_ATTENTION = 10, /* (q_ptr, k_ptr, v_ptr, out_ptr, seq_len): q and out [heads][dim], caches
+                                     [kv_heads][capacity][dim] with seq_len keys */
+    VB_PTX_ADD_RMS_NORM = 11,    /* (residual_ptr, input_ptr, output_ptr, gamma_ptr): the norm of rows of a sum */
+    VB_PTX_ROPE = 12,            /* (x_ptr, out_ptr, pos): [heads][dim] at one position */
+    VB_PTX_SILU = 13,            /* (input_ptr, output_ptr, n) */
+    VB_PTX_GELU = 14,            /* the same, by tanh */
+    VB_PTX_MUL = 15,             /* (input1_ptr, input2_ptr, output_ptr, n) */
+    VB_PTX_ADD = 16,             /* the same */
+    VB_PTX_SWIGLU = 17,          /* (gate_ptr, up_ptr, output_ptr, n): SiLU(gate) up */
+    VB_PTX_BIAS = 18,            /* (output, bias, n): output[i] = activation(output[i] + bias[i % dim]) */
+    VB_PTX_CACHE_WRITE = 19,     /* (src_ptr, cache_ptr, pos, head_dim, max_len): [heads][head_dim] into the cache
+                                    [heads][max_len][head_dim]; nothing from max_len on */
+    VB_PTX_ARGMAX_BLOCKS = 20,   /* (input_ptr, block_max_vals, block_max_idxs, length): of each 1,024 numbers the
+                                    greatest and its index; of equal ones the first, NaN above all */
+    VB_PTX_ARGMAX_FINAL = 21     /* (block_max_vals, block_max_idxs, output_idx, num_blocks): the index of the greatest
+                                    number */
 } vb_ptx_kind;
 
-/* A kernel for these sizes; pointers are u64, sizes u32. All zero but for kind and sizes are the usual choices. */
+/* A kernel for these sizes; pointers are u64, sizes u32, all else F32. All zero but for kind and sizes are the usual
+ * choices. */
 typedef struct vb_ptx_kernel {
     size_t size;
     vb_ptx_kind kind;
-    int64_t m, n, k;          /* of products; for Q4_K, k is a multiple of 256 */
-    int64_t rows, dim;        /* softmax, norms: rows of dim elements; attention: dim elements a head, at most 256 */
-    int64_t seq, heads;       /* attention */
+    int64_t m, n, k;          /* of products, k in whole blocks of weights; DEQUANTIZE: n rows of k; n elements */
+    int64_t rows, dim;        /* softmax, norms: rows of dim elements; heads of dim elements, at most 256; of a bias */
+    int64_t seq, heads;       /* ATTENTION; the others' heads */
     int tile;                 /* GEMM_TILED: 8, 16 or 32; 0 for 16 */
     int target;               /* compute capability, 90 for sm_90; 0 for 70 */
     float epsilon;            /* norms: added to the variance */
     int rms;                  /* LAYER_NORM: RMSNorm, which subtracts no mean and has no beta */
     int plain;                /* norms: without gamma and beta, whose pointers are not read */
-    int causal;               /* attention: a query sees the keys up to its own position */
+    int causal;               /* ATTENTION: a query sees the keys up to its own position */
+    vb_dtype weight;          /* of products, DEQUANTIZE: Q4_K to Q6_K, Q4_0, Q4_1, Q5_0 or Q8_0. F32, which is 0, is
+                                 Q4_K but for GEMV */
+    int64_t kv_heads;         /* DECODE_ATTENTION: a divisor of heads; 0 for heads */
+    int64_t capacity;         /* DECODE_ATTENTION: keys that a head's cache has room for */
+    float theta;              /* ROPE: its base; 0 for 10000 */
+    int neox;                 /* ROPE: element i is paired with i + dim / 2, not with its neighbour */
+    int activation;           /* BIAS: 0 for none, 1 for ReLU, 2 for x sigmoid(1.702 x) */
+    const char *entry;        /* the entry's name; NULL for the kind's own */
 } vb_ptx_kernel;
 
 typedef struct vb_ptx_launch_size {
@@ -1272,7 +1302,7 @@ typedef struct vb_ptx_launch_size {
 
 /* What is wrong with the parameters, a static text that names them; NULL if nothing is. */
 const char *vb_ptx_invalid(const vb_ptx_kernel *kernel);
-/* The name of the entry; static. */
+/* The name of the entry: kernel->entry, or static. */
 const char *vb_ptx_name(const vb_ptx_kernel *kernel);
 /* How the kernel is launched. VB_INVALID_ARGUMENT where vb_ptx_invalid names a reason. */
 vb_status vb_ptx_launch(vb_ptx_launch_size *size, const vb_ptx_kernel *kernel);

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/vibrant-ml/vibrant/dtype"
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/ptx"
 )
@@ -15,7 +16,7 @@ import (
 func ptxCommand() *cobra.Command {
 	var k ptx.Kernel
 	var e ptx.Emitter
-	var out string
+	var out, weight, activation string
 	names := ptx.Names()
 	c := &cobra.Command{
 		Use:   "ptx KERNEL",
@@ -30,7 +31,16 @@ func ptxCommand() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			k.Kind, k.RMS, k.Causal = found.Kind, k.RMS || found.RMS, k.Causal || found.Causal
+			k.Kind, k.RMS, k.Causal, k.NeoX = found.Kind, k.RMS || found.RMS, k.Causal || found.Causal, k.NeoX || found.NeoX
+			if k.Weight, err = weightOf(weight, found.Weight); err != nil {
+				return usageError{err}
+			}
+			if k.Activation, err = activationOf(activation); err != nil {
+				return usageError{err}
+			}
+			if k.Entry == "" {
+				k.Entry = found.Entry
+			}
 			module, err := e.Emit(k)
 			if errors.Is(err, gpu.ErrInvalid) {
 				return usageError{err}
@@ -49,18 +59,58 @@ func ptxCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&k.M, "m", 1, "products: rows of a and c")
-	f.IntVar(&k.N, "n", 1, "products: columns of b and c")
-	f.IntVar(&k.K, "k", 256, "products: columns of a; of Q4_K a multiple of 256")
+	f.IntVar(&k.N, "n", 1, "products: columns of b and c; dequantize: rows; element-wise kernels, quantize, argmax: elements (of argmax-final, blocks)")
+	f.IntVar(&k.K, "k", 256, "products: columns of a; dequantize: columns; of quantized weights a multiple of their blocks")
 	f.IntVar(&k.Tile, "tile", 0, "gemm-tiled: 8, 16 or 32 (default 16)")
 	f.IntVar(&k.Rows, "rows", 1, "softmax, norms: rows")
-	f.IntVar(&k.Dim, "dim", 128, "softmax, norms: elements of a row; attention: elements of a head")
+	f.IntVar(&k.Dim, "dim", 128, "softmax, norms: elements of a row; attention, rope, cache-write: of a head; bias-activation: of the bias")
 	f.IntVar(&k.Seq, "seq", 1, "attention: tokens")
-	f.IntVar(&k.Heads, "heads", 1, "attention: heads")
+	f.IntVar(&k.Heads, "heads", 1, "attention, rope, cache-write: heads")
+	f.IntVar(&k.KVHeads, "kv-heads", 0, "decode-attention: heads of keys and values (default as many as --heads)")
+	f.IntVar(&k.Capacity, "capacity", 4096, "decode-attention: keys that a head's cache has room for")
+	f.Float32Var(&k.Theta, "theta", 10000, "rope: its base")
+	f.BoolVar(&k.NeoX, "neox", false, "rope: pair element i with i + dim/2")
+	f.StringVar(&weight, "weight", "", "quantized-gemm, gemv, dequantize: "+joinWeights()+" (default Q4_K; gemv: F32)")
+	f.StringVar(&activation, "activation", "none", "bias-activation: none, relu or gelu (x sigmoid(1.702 x))")
 	f.Float32Var(&k.Epsilon, "epsilon", 1e-6, "norms: added to the variance")
 	f.BoolVar(&k.RMS, "rms", false, "layer-norm: RMSNorm")
 	f.BoolVar(&k.Plain, "plain", false, "norms: without gamma and beta")
 	f.BoolVar(&k.Causal, "causal", false, "attention: a query sees the keys up to its own position")
+	f.StringVar(&k.Entry, "entry", "", "the entry's name (default the one that KERNEL has)")
 	f.StringVar(&e.Target, "target", "", "compute capability, such as sm_80 (default sm_70)")
 	f.StringVarP(&out, "output", "o", "-", "file to write, - for standard output")
 	return c
+}
+
+func joinWeights() string {
+	var names []string
+	for _, w := range ptx.Weights() {
+		names = append(names, w.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// weightOf returns the format that --weight names, that of the kernel's name where it is not given.
+func weightOf(name string, found dtype.Type) (dtype.Type, error) {
+	if name == "" {
+		return found, nil
+	}
+	for _, w := range ptx.Weights() {
+		if !strings.EqualFold(name, w.String()) {
+			continue
+		}
+		if found != dtype.F32 && found != w {
+			return 0, fmt.Errorf("ptx: --weight %s: the kernel's name says %s", name, found)
+		}
+		return w, nil
+	}
+	return 0, fmt.Errorf("ptx: --weight %s: want one of %s", name, joinWeights())
+}
+
+func activationOf(name string) (ptx.Activation, error) {
+	names := map[string]ptx.Activation{"none": ptx.NoActivation, "relu": ptx.ReLU, "gelu": ptx.QuickGELU}
+	if a, ok := names[name]; ok {
+		return a, nil
+	}
+	return 0, fmt.Errorf("ptx: --activation %s: want none, relu or gelu", name)
 }

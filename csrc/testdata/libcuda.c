@@ -83,7 +83,7 @@ typedef enum opcode {
     MOV, ADD, SUB, MUL, DIV, REM, SHL, SHR, AND, OR, XOR, NEG, NOT, FMA, WIDE, MIN, MAX, ABS, EX2, LG2, RSQRT,
         SQRT, RCP, FLOOR, ROUND, SIN, COS,
     CVT, SELP, SETP, LD, ST, LDPARAM, PACK, UNPACK, BFE, ISNAN, DP4A, PRMT, FMA2, PAIR, RED, COPY, BFLY, IDX,
-        MATRICES, MMA, BAR, BRA,
+        MATRICES, MMA, WLOAD, WMMA, WSTORE, BAR, BRA,
         RET, SPECIAL
 } opcode;
 typedef enum type { U32, S32, U64, F32, PRED, F16, U16, U8, S8, NONE } type;
@@ -95,7 +95,7 @@ typedef struct instruction {
     type type, from;
     relation relation;
     int guard, count, shared; /* guard: the predicate register that must be false, -1 for none */
-    int dst[16];
+    int dst[24];
     operand src[4];
     int64_t offset, other_offset;
     int target;
@@ -106,7 +106,7 @@ typedef struct program {
     char *text;
     instruction *code;
     int length, registers, shared_bytes, most_shared_bytes, outside, parameters; /* outside: a launch says how many */
-    char names[PARAMETERS][64];
+    char entry[64], names[PARAMETERS][64];
     type types[PARAMETERS];
 } program;
 
@@ -155,12 +155,12 @@ static void read_line(reader *r, char *line) {
         in.guard = reg_of(r, line + 2);
         line = end + 1;
     }
-    char *rest = strchr(line, ' '), *parts[10], *operands[16];
+    char *rest = strchr(line, ' '), *parts[10], *operands[32];
     int n = 0, count = 0, braces = 0;
     if (rest) *rest++ = 0;
     for (char *save, *part = strtok_r(line, ".", &save); part && n < 10; part = strtok_r(NULL, ".", &save))
         parts[n++] = part;
-    for (char *save, *o = rest ? strtok_r(rest, ",", &save) : NULL; o && count < 16; o = strtok_r(NULL, ",", &save)) {
+    for (char *save, *o = rest ? strtok_r(rest, ",", &save) : NULL; o && count < 32; o = strtok_r(NULL, ",", &save)) {
         while (*o == ' ' || *o == '{' || *o == '[') braces |= *o == '{' ? 1 << count : 0, o++;
         o[strcspn(o, " }]")] = 0;
         operands[count++] = o;
@@ -218,6 +218,15 @@ static void read_line(reader *r, char *line) {
     } else if (!strcmp(name, "mma")) { /* m16n8k16: d, a, b, c = d */
         in.op = MMA, in.from = !strcmp(parts[n - 2], "f16") ? F16 : U16;
         for (int i = 0; i < 14; i++) in.dst[i] = REG(i);
+    } else if (!strcmp(name, "wmma")) { /* a matrix is 8 registers of each lane; d, a, b, c = d */
+        in.op = parts[1][0] == 'l' ? WLOAD : parts[1][0] == 's' ? WSTORE : WMMA, in.shared = 1;
+        const int address = in.op == WLOAD ? 8 : 0, first = in.op == WSTORE ? 1 : 0;
+        for (int i = 0; i < (in.op == WMMA ? 24 : 8); i++) in.dst[i] = REG(first + i);
+        if (in.op != WMMA) {
+            char *plus = strchr(operands[address], '+');
+            if (plus) *plus = 0, in.offset = atoll(plus + 1);
+            in.src[0] = SRC(address), in.count = atoi(operands[count - 1]);
+        }
     } else if (!strcmp(name, "prmt") || (!strcmp(name, "fma") && !strcmp(parts[n - 1], "f16x2"))) {
         in.op = name[0] == 'p' ? PRMT : FMA2, in.type = U32, in.dst[0] = REG(0);
         for (int k = 1; k < 4; k++) in.src[k - 1] = SRC(k);
@@ -272,6 +281,7 @@ static program *parse(const char *text) {
         char kind[16], name[64], file;
         int size;
         while (*line == '\t') line++;
+        if (sscanf(line, ".visible .entry %63[a-zA-Z0-9_]", p->entry) == 1) continue;
         if (sscanf(line, ".param .%15s %63[a-zA-Z0-9_]", kind, name) == 2) {
             p->types[p->parameters] = type_of(kind);
             strcpy(p->names[p->parameters++], name);
@@ -437,7 +447,7 @@ static void run(const block *b, thread *t, int number) {
         switch (in->op) {
         case RET: t->state = DONE; return;
         case BAR: t->state = WAITS; return;
-        case BFLY: case IDX: case MATRICES: case MMA: t->state = SHUFFLES; return;
+        case BFLY: case IDX: case MATRICES: case MMA: case WLOAD: case WMMA: case WSTORE: t->state = SHUFFLES; return;
         case BRA: t->pc = in->target; continue;
         case MOV: t->r[in->dst[0]] = in->type == U64 || in->type == PRED ? x : (uint32_t)x; break;
         case SPECIAL: t->r[in->dst[0]] = in->target == 0 ? (word)number : b->special[in->target]; break;
@@ -536,6 +546,40 @@ static void multiply(thread *warp, const instruction *in) {
         }
 }
 
+/* 16 x 16 elements: lane i has 8 of them in the order of rows, as f32 or as halves, two a word. A GPU's lanes have
+ * others. */
+static void move_tile(const block *b, thread *warp, const instruction *in) {
+    const size_t bytes = size_of(in->type);
+    for (int i = 0; i < WARP; i++) {
+        const thread *t = &warp[i];
+        const word start = value(t, in->src[0]) + (word)in->offset;
+        for (int e = 0; e < 8; e++) {
+            const int row = (i * 8 + e) / 16, col = (i * 8 + e) % 16;
+            const word at = start + bytes * (word)(row * in->count + col);
+            if (at % bytes || (uint32_t)at + bytes > (size_t)b->p->shared_bytes)
+                die("shared address %u: %s", (uint32_t)at, in->line);
+            char *p = b->shared + (uint32_t)at;
+            if (in->op == WSTORE) memcpy(p, &t->r[in->dst[e]], bytes);
+            else if (e % 2 == 0) t->r[in->dst[e / 2]] = load(p, F16);
+            else t->r[in->dst[e / 2]] |= load(p, F16) << 16;
+        }
+    }
+}
+
+static void multiply_tiles(thread *warp, const instruction *in) {
+    float d[256];
+    for (int i = 0; i < 256; i++) {
+        double sum = f(warp[i / 8].r[in->dst[i % 8]]);
+        for (int k = 0; k < 16; k++) {
+            const int left = i / 16 * 16 + k, right = k * 16 + i % 16;
+            sum += (double)half_of(warp[left / 8].r[in->dst[8 + left % 8 / 2]] >> left % 2 * 16) *
+                   (double)half_of(warp[right / 8].r[in->dst[16 + right % 8 / 2]] >> right % 2 * 16);
+        }
+        d[i] = (float)sum;
+    }
+    for (int i = 0; i < 256; i++) warp[i / 8].r[in->dst[i % 8]] = bits(d[i]);
+}
+
 /* All lanes of a warp that are not done stand at the same shuffle. */
 static void shuffle(const block *b, thread *warp, int lanes) {
     word all[WARP], got[WARP];
@@ -546,10 +590,12 @@ static void shuffle(const block *b, thread *warp, int lanes) {
         in = its;
         all[i] = value(&warp[i], in->src[0]);
     }
-    if (in->op == MATRICES || in->op == MMA) {
+    if (in->op >= MATRICES && in->op <= WSTORE) {
         if (lanes != WARP) die("%d lanes: %s", lanes, in->line);
         if (in->op == MMA) multiply(warp, in);
-        else load_matrices(b, warp, in);
+        else if (in->op == MATRICES) load_matrices(b, warp, in);
+        else if (in->op == WMMA) multiply_tiles(warp, in);
+        else move_tile(b, warp, in);
         for (int i = 0; i < lanes; i++) warp[i].pc++, warp[i].state = RUNS;
         return;
     }
@@ -616,6 +662,12 @@ int cuLaunchKernelEx(const struct launch *how, void *function, void **parameters
     return 0;
 }
 
+int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **parameters, void **extra) {
+    const struct launch how = {{x, y, z}, {bx, by, bz}, shared, stream, NULL, 0};
+    return cuLaunchKernelEx(&how, function, parameters, extra);
+}
+
 /* ---- the rest of the driver -------------------------------------------------------------------------------------- */
 
 int cuInit(unsigned flags) { (void)flags; return 0; }
@@ -634,6 +686,7 @@ int cuDeviceTotalMem_v2(size_t *n, int d) { (void)d; *n = (size_t)4 << 30; retur
 int cuDevicePrimaryCtxRetain(void **c, int d) { (void)d; *c = &mutex; return 0; }
 int cuDevicePrimaryCtxRelease_v2(int d) { (void)d; return 0; }
 int cuCtxSetCurrent(void *c) { return c ? 0 : 201; }
+int cuCtxSynchronize(void) { return 0; }
 int cuMemGetInfo_v2(size_t *a, size_t *b) { *a = *b = (size_t)4 << 30; return 0; }
 int cuMemAlloc_v2(word *p, size_t n) {
     if (n == 0 || n > (size_t)4 << 30) return n ? 2 : 1;
@@ -667,6 +720,7 @@ int cuMemFreeHost(void *p) { free(p); return 0; }
 int cuMemHostRegister_v2(void *p, size_t n, unsigned flags) { (void)p; (void)n; (void)flags; return 0; }
 int cuMemHostUnregister(void *p) { (void)p; return 0; }
 int cuMemcpyHtoD_v2(word to, const void *from, size_t n) { memmove((void *)(uintptr_t)to, from, n); return 0; }
+int cuMemcpyDtoH_v2(void *to, word from, size_t n) { memmove(to, (void *)(uintptr_t)from, n); return 0; }
 int cuMemcpyHtoDAsync_v2(word to, const void *from, size_t n, void *s) { (void)s; return cuMemcpyHtoD_v2(to, from, n); }
 int cuMemcpyDtoHAsync_v2(void *to, word from, size_t n, void *s) { (void)s; memmove(to, (void *)(uintptr_t)from,
     n); return 0; }
@@ -747,4 +801,7 @@ int cuFuncSetAttribute(void *f_, int what, int value) {
     ((program *)f_)->most_shared_bytes = value;
     return 0;
 }
-int cuModuleGetFunction(void **f_, void *m, const char *name) { *f_ = m; return strcmp(name, "kernel") ? 500 : 0; }
+int cuModuleGetFunction(void **f_, void *m, const char *name) {
+    *f_ = m;
+    return strcmp(name, ((program *)m)->entry) ? 500 : 0;
+}

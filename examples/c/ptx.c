@@ -1,9 +1,9 @@
-/* ptx.c: kernels without nvcc: writes each kind of kernel as PTX, and where a driver and a GPU are, loads it through
- * the driver's API, runs it, compares with float64 and prints its speed.
+/* ptx.c: kernels without nvcc: writes kernels of matrices, norms and attention as PTX, and where a driver and a GPU are,
+ * loads them through the driver's API, runs them, compares with float64 and prints their speed.
  *
  *     cc -Icsrc examples/c/ptx.c build/lib/libvibrant.a -lm -ldl -pthread -o ptx && ./ptx
  *
- * `./ptx --save FILE` writes the speed of each kind beside the naive product's, or the CPU's kernels, as lines of JSON.
+ * `./ptx --save FILE` writes the speed of each beside the naive product's, or the CPU's kernels, as lines of JSON.
  */
 #include <dlfcn.h>
 #include <math.h>
@@ -163,8 +163,8 @@ static double reference(const problem *p, size_t i, double *size) {
         *size = 1;
         return sum / total;
     }
+    default: return NAN; /* main has no such problem */
     }
-    return 0;
 }
 
 static void fill(problem *p) {
@@ -197,6 +197,7 @@ static void fill(problem *p) {
         p->out_count = heads;
         p->flops = 4.0 * (double)heads * (double)k->seq / (k->causal ? 2 : 1);
         break;
+    default: break;
     }
     for (int i = 0; i < 3; i++) {
         p->in[i] = malloc(p->in_bytes[i] + 1);
@@ -233,7 +234,7 @@ static double run(problem *p, const char *ptx, float *microseconds) {
              dim = (uint32_t)k->dim;
     uint32_t seq = (uint32_t)k->seq, heads = (uint32_t)k->heads;
     void *product[] = {&in[0], &in[1], &out, &m, &n, &depth}, *softmax[] = {&in[0], &out, &dim};
-    void *norm[] = {&in[0], &out, &in[1], &in[2], &dim, &rows},
+    void *norm[] = {&in[0], &out, &in[1], &in[2], &dim, &rows}, /* RMSNorm takes the first three */
          *attention[] = {&in[0], &in[1], &in[2], &out, &seq, &dim, &heads};
     void **parameters = k->kind == VB_PTX_SOFTMAX      ? softmax
                         : k->kind == VB_PTX_LAYER_NORM ? norm

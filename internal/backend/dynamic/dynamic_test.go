@@ -10,10 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/csrc"
+	"github.com/vibrant-ml/vibrant/dtype"
 	"github.com/vibrant-ml/vibrant/internal/backend/dynamic"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/check/kerneltest"
@@ -109,8 +111,12 @@ func TestRefusedCallsNameTheRule(t *testing.T) {
 
 func TestPTXIsThatOfCgo(t *testing.T) {
 	open(t, 1)
-	for kind := range 7 {
-		p := kernel.PTX{Kind: kind, M: 64, N: 64, K: 256, Rows: 4, Dim: 64, Seq: 32, Heads: 2, Target: 80, Epsilon: 1e-5, Causal: true}
+	for kind := range 22 {
+		p := kernel.PTX{Kind: kind, M: 64, N: 64, K: 256, Rows: 4, Dim: 64, Seq: 32, Heads: 2, Target: 80, Epsilon: 1e-5, Causal: true, Weight: dtype.Q5_K,
+			KVHeads: 1, Capacity: 99, Theta: 5e5, NeoX: true, Activation: 2}
+		if kind%2 == 1 {
+			p.Entry = "named"
+		}
 		text, entry, launch, err := dynamic.EmitPTX(p)
 		if err != nil || !strings.Contains(text, entry) || launch.GridX < 1 {
 			t.Errorf("kind %d: %q, %+v, %v", kind, entry, launch, err)
@@ -164,6 +170,16 @@ func TestLibrariesThatAreNotTaken(t *testing.T) {
 	}
 	foreign := bytes.Clone(data)
 	foreign[18] ^= 1 // e_machine
+	narrow := bytes.Clone(data)
+	narrow[4] = 1 // EI_CLASS: 32 bits
+	unreadable := file("unreadable.so", data)
+	if err := os.Chmod(unreadable, 0); err != nil {
+		t.Fatal(err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe.so")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ name, library, want string }{
 		{"absent", filepath.Join(t.TempDir(), "none.so"), "no such file (VIBRANT_LIBRARY names it): correct the path or unset it"},
 		{"folder", t.TempDir(), "is no regular file: name the library itself"},
@@ -172,14 +188,20 @@ func TestLibrariesThatAreNotTaken(t *testing.T) {
 		{"text", file("text.so", []byte(strings.Repeat("no library\n", 10))), "is no shared library of 64 bits: install that of this version"},
 		{"cut short", file("short.so", data[:len(data)/2]), "is cut short: copy it again"},
 		{"another processor", file("foreign.so", foreign), ": install the archive for this one"},
+		{"32 bits", file("narrow.so", narrow), "is no shared library of 64 bits: install that of this version"},
+		{"pipe", pipe, "is no regular file: name the library itself"},
 		{"another library", whole, "is no library of Vibrant: name libvibrant.so or libvibrant_cuda.so"},
 		{"another version", compile(t, `const char *vb_version(void) { return "9.8.7"; }`), "is of version 9.8.7, this program of"},
 		{"another ABI", compile(t, `#include "vibrant.h"
 			const char *vb_version(void) { return VB_VERSION; } int64_t vb_call_abi(void) { return 1; }`), "has another ABI"},
 		{"no calls", compile(t, `#include "vibrant.h"
 			const char *vb_version(void) { return VB_VERSION; }`), "has another ABI"},
+		{"unreadable", unreadable, "cannot be read: let this user read it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if c.library == unreadable && os.Geteuid() == 0 {
+				t.Skip("root reads every file")
+			}
 			run := exec.Command(os.Args[0], "-test.run=^TestLibrariesThatAreNotTaken$")
 			run.Env = append(os.Environ(), "VIBRANT_TEST_LIBRARY=1", "VIBRANT_LIBRARY="+c.library)
 			out, err := run.CombinedOutput()

@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 3536774477580728731
+	abi     = 3643017533602362371
 )
 
 type cMapArgs struct {

@@ -16,7 +16,11 @@ type ptxKernel struct {
 	m, n, k, rows, dim, seq, heads int64
 	tile, target                   int32
 	epsilon                        float32
-	rms, plain, causal             int32
+	rms, plain, causal, weight     int32
+	kvHeads, capacity              int64
+	theta                          float32
+	neox, activation               int32
+	entry                          *byte
 }
 
 // EmitPTX returns a kernel's PTX, the name of its entry, and how it is launched. kernel.ErrNotCompiled where no library was found.
@@ -27,7 +31,11 @@ func EmitPTX(p kernel.PTX) (source, entry string, launch kernel.PTXLaunch, err e
 	k := &ptxKernel{
 		size: unsafe.Sizeof(ptxKernel{}), kind: int32(p.Kind), m: int64(p.M), n: int64(p.N), k: int64(p.K), rows: int64(p.Rows), dim: int64(p.Dim), seq: int64(p.Seq),
 		heads: int64(p.Heads), tile: int32(p.Tile), target: int32(p.Target), epsilon: p.Epsilon,
-		rms: truth(p.RMS), plain: truth(p.Plain), causal: truth(p.Causal),
+		rms: truth(p.RMS), plain: truth(p.Plain), causal: truth(p.Causal), weight: int32(p.Weight), kvHeads: int64(p.KVHeads),
+		capacity: int64(p.Capacity), theta: p.Theta, neox: truth(p.NeoX), activation: int32(p.Activation),
+	}
+	if p.Entry != "" {
+		k.entry = unsafe.StringData(p.Entry + "\x00")
 	}
 	if why := text(invoke(fnPTXInvalid, uintptr(unsafe.Pointer(k)))); why != "" {
 		return "", "", launch, fmt.Errorf("%s: %w", why, kernel.ErrInvalid)

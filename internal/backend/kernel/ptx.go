@@ -7,6 +7,12 @@ type PTX struct {
 	Tile, Target                   int
 	Epsilon                        float32
 	RMS, Plain, Causal             bool
+	Weight                         DType
+	KVHeads, Capacity              int
+	Theta                          float32
+	NeoX                           bool
+	Activation                     int
+	Entry                          string
 }
 
 // PTXLaunch is how a kernel is launched: see vb_ptx_launch_size.

@@ -1,0 +1,325 @@
+/* ptx_entries.c: kernels that vb_ptx_emit writes for one token: products with quantized weights, attention over a
+ * cache, element-wise operations, argmax. Each is a text in the language of ptx.h.
+ *
+ * DECODE is the text by which ptx_decode.c reads element e of the block at b into v: BLOCK elements in BYTES bytes. */
+#include "ptx_kernels.h"
+
+#include "ptx.h"
+
+/* c[m][n] = a[m][k] b^T, b of n rows of blocks: a warp computes one column of ROWS rows. */
+const char vb_ptx_gemm_quantized[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *a_ptr, u8 *b_quant_ptr, f32 *c_ptr, u32 m, u32 n, u32 k) threads(128) {
+    u32 lane = thread.x % 32, col = block.x * 4 + thread.x / 32, first = block.y * ROWS;
+    if (col < n) {
+        f32 sum[ROWS] = 0;
+        u8 *b = b_quant_ptr;
+        b += u64(col) * (k / BLOCK) * BYTES;
+        for (u32 start = 0; start < k; start += BLOCK) {
+            unroll (i : BLOCK / 32) {
+                u32 e = i * 32 + lane;
+                f32 v = 0;
+                DECODE
+                unroll (r : ROWS)
+                    if (first + r < m) sum[r] = fma(a_ptr[u64(first + r) * k + (start + e)], v, sum[r]);
+            }
+            b += BYTES;
+        }
+        unroll (r : ROWS) {
+            unroll (i : 5) sum[r] += shuffle_xor(sum[r], 16 >> i);
+            if (lane == 0 && first + r < m) c_ptr[u64(first + r) * n + col] = sum[r];
+        }
+    }
+});
+
+/* y[n] = x[k] w[k][n], f32: a block computes 32 columns, a warp every eighth row of them. */
+const char vb_ptx_gemv[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *y_ptr, f32 *w_ptr, f32 *x_ptr, u32 k_dim, u32 n_dim) threads(256) {
+    shared f32 part[8][32];
+    u32 lane = thread.x % 32, warp = thread.x / 32, col = block.x * 32 + lane;
+    f32 sum = 0;
+    if (col < n_dim)
+        for (u32 i = warp; i < k_dim; i += 8) sum = fma(w_ptr[u64(i) * n_dim + col], x_ptr[i], sum);
+    part[warp][lane] = sum;
+    barrier();
+    if (warp == 0 && col < n_dim) {
+        sum = 0;
+        unroll (i : 8) sum += part[i][lane];
+        y_ptr[col] = sum;
+    }
+});
+
+/* y[n] = w x, w of n rows of blocks: a warp computes one row. */
+const char vb_ptx_gemv_quantized[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *y_ptr, u8 *w_ptr, f32 *x_ptr, u32 k_dim, u32 n_dim) threads(128) {
+    u32 lane = thread.x % 32, row = block.x * 4 + thread.x / 32;
+    if (row < n_dim) {
+        f32 sum = 0;
+        u8 *b = w_ptr;
+        b += u64(row) * (k_dim / BLOCK) * BYTES;
+        for (u32 start = 0; start < k_dim; start += BLOCK) {
+            unroll (i : BLOCK / 32) {
+                u32 e = i * 32 + lane;
+                f32 v = 0;
+                DECODE
+                sum = fma(x_ptr[start + e], v, sum);
+            }
+            b += BYTES;
+        }
+        unroll (i : 5) sum += shuffle_xor(sum, 16 >> i);
+        if (lane == 0) y_ptr[row] = sum;
+    }
+});
+
+/* out[n][k] = w, of n rows of blocks: a thread an element, a block 256 of a row. */
+const char vb_ptx_dequantize[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *out_ptr, u8 *w_ptr, u32 k_dim, u32 n_dim) threads(256) {
+    u32 at = block.y * 256 + thread.x;
+    if (block.x < n_dim && at < k_dim) {
+        u32 e = at % BLOCK;
+        u8 *b = w_ptr;
+        b += (u64(block.x) * (k_dim / BLOCK) + at / BLOCK) * BYTES;
+        f32 v = 0;
+        DECODE
+        out_ptr[u64(block.x) * k_dim + at] = v;
+    }
+});
+
+/* Blocks of Q8_0 as vibrant.h says, the last one filled up with 0: a warp a block. */
+const char vb_ptx_quantize[] = VB_PTX_SOURCE(
+kernel ENTRY(u8 *out_ptr, f32 *in_ptr, u32 n_dim) threads(256) {
+    u32 lane = thread.x % 32, number = block.x * 8 + thread.x / 32;
+    if (number < (n_dim + 31) / 32) {
+        u32 at = number * 32 + lane;
+        f32 x = at < n_dim ? in_ptr[at] : 0.0;
+        f32 most = abs(x);
+        u32 nan = x != x ? 1 : 0;
+        unroll (s : 5) {
+            most = max(most, shuffle_xor(most, 16 >> s));
+            nan = nan | shuffle_xor(nan, 16 >> s);
+        }
+        if (nan != 0) most = from_bits(0x7fc00000);
+        f32 d = most / 127.0;
+        f32 q = d != 0.0 ? x * (1.0 / d) : 0.0;
+        f32 whole = floor(abs(q) + 0.5);
+        if (q < 0.0) whole = -whole;
+        if (q != q) whole = 0.0;
+        u8 *to = out_ptr;
+        to += u64(number) * 34;
+        f16 *scale = to;
+        s8 *codes = to;
+        if (lane == 0) scale[0] = d;
+        codes[2 + lane] = s32(whole);
+    }
+});
+
+/* out[heads][DIM] = softmax(q k^T SCALE) v over caches [KV_HEADS][CAPACITY][DIM] with seq_len keys: a block a head, a
+ * warp every fourth key (Dao et al. 2022, "FlashAttention"). Without keys the result is 0. */
+const char vb_ptx_decode_attention[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *q_ptr, f32 *k_ptr, f32 *v_ptr, f32 *out_ptr, u32 seq_len) threads(128) {
+    const width = (DIM + 31) / 32;
+    shared f32 tops[4], totals[4], sums[4][DIM];
+    u32 lane = thread.x % 32, warp = thread.x / 32, head = block.x;
+    u64 cache = u64(head / (HEADS / KV_HEADS)) * CAPACITY * DIM;
+    f32 *k = k_ptr;
+    k += cache + u64(warp) * DIM + lane;
+    f32 *v = v_ptr;
+    v += cache + u64(warp) * DIM + lane;
+    f32 x[width] = 0, sum[width] = 0;
+    unroll (i : width) if (lane + i * 32 < DIM) x[i] = q_ptr[u64(head) * DIM + (lane + i * 32)] * SCALE;
+    f32 most = from_bits(0xff800000), total = 0;
+    for (u32 key = warp; key < min(seq_len, CAPACITY); key += 4) {
+        f32 score = 0;
+        unroll (i : width) if (lane + i * 32 < DIM) score = fma(x[i], k[i * 32], score);
+        unroll (i : 5) score += shuffle_xor(score, 16 >> i);
+        f32 peak = max(most, score);
+        f32 shift = peak == from_bits(0xff800000) ? 0.0 : peak;
+        f32 kept = exp2(most - shift), weight = exp2(score - shift);
+        most = peak;
+        total = fma(total, kept, weight);
+        unroll (i : width) if (lane + i * 32 < DIM) sum[i] = fma(weight, v[i * 32], sum[i] * kept);
+        k += 4 * DIM;
+        v += 4 * DIM;
+    }
+    if (lane == 0) {
+        tops[warp] = most;
+        totals[warp] = total;
+    }
+    unroll (i : width) if (lane + i * 32 < DIM) sums[warp][lane + i * 32] = sum[i];
+    barrier();
+    f32 peak = max(max(tops[0], tops[1]), max(tops[2], tops[3]));
+    f32 shift = peak == from_bits(0xff800000) ? 0.0 : peak;
+    total = 0;
+    unroll (w : 4) total = fma(totals[w], exp2(tops[w] - shift), total);
+    f32 inverse = total == 0.0 ? 0.0 : rcp(total);
+    for (u32 d = thread.x; d < DIM; d += 128) {
+        f32 all = 0;
+        unroll (w : 4) all = fma(sums[w][d], exp2(tops[w] - shift), all);
+        out_ptr[u64(head) * DIM + d] = all * inverse;
+    }
+});
+
+/* output = s / sqrt(mean of squares of s + EPSILON) * gamma for s = residual + input: a block a row of DIM. AFFINE:
+ * gamma is there. */
+const char vb_ptx_add_rms_norm[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *residual_ptr, f32 *input_ptr, f32 *output_ptr, f32 *gamma_ptr) threads(256) {
+    shared f32 part[8];
+    u64 row = u64(block.x) * DIM;
+    f32 square = 0;
+    for (u32 at = thread.x; at < DIM; at += 256) {
+        f32 s = residual_ptr[row + at] + input_ptr[row + at];
+        square = fma(s, s, square);
+    }
+    unroll (i : 5) square += shuffle_xor(square, 16 >> i);
+    if (thread.x % 32 == 0) part[thread.x / 32] = square;
+    barrier();
+    square = 0;
+    unroll (i : 8) square += part[i];
+    f32 inverse = rcp(sqrt(square / f32(DIM) + EPSILON));
+    for (u32 at = thread.x; at < DIM; at += 256) {
+        f32 s = (residual_ptr[row + at] + input_ptr[row + at]) * inverse;
+        if (AFFINE) s = s * gamma_ptr[at];
+        output_ptr[row + at] = s;
+    }
+});
+
+/* Turns pair i by pos * theta^(-2 i / DIM): a block a head, a thread a pair. STEP + REST is 2 log2(theta) / DIM. STEP
+ * has 16 bits, so that i * STEP is exact; 2^f is a polynomial for f of at most a half; and the angle is brought within
+ * half a turn by three parts of 2 pi (Cody and Waite 1980). */
+const char vb_ptx_rope[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *x_ptr, f32 *out_ptr, u32 pos) threads(128) {
+    const half = DIM / 2;
+    u32 i = thread.x;
+    if (i < half) {
+        u64 head = u64(block.x) * DIM;
+        u64 first = NEOX ? head + i : head + i * 2;
+        u64 second = NEOX ? first + half : first + 1;
+        f32 exponent = f32(i) * STEP;
+        f32 whole = round(exponent);
+        f32 f = whole - exponent - f32(i) * REST;
+        f32 power = 0.000154035303;
+        power = fma(power, f, 0.00133335581);
+        power = fma(power, f, 0.00961812911);
+        power = fma(power, f, 0.0555041087);
+        power = fma(power, f, 0.240226507);
+        power = fma(power, f, 0.693147181);
+        power = fma(power, f, 1.0);
+        f32 frequency = power * from_bits(127 - u32(whole) << 23);
+        f32 p = f32(pos);
+        f32 angle = p * frequency;
+        f32 lost = fma(p, frequency, -angle);
+        f32 turns = round(angle * 0.159154943);
+        angle = fma(turns, -6.28125, angle);
+        angle = fma(turns, -0.00193500518798828125, angle);
+        angle = fma(turns, -0.00000030199160, angle) + lost;
+        f32 c = cos(angle), s = sin(angle);
+        f32 u = x_ptr[first], v = x_ptr[second];
+        out_ptr[first] = u * c - v * s;
+        out_ptr[second] = u * s + v * c;
+    }
+});
+
+/* out[i] = formula(a[i], b[i]): OTHER is the parameter b, where PAIR says that there is one. FORMULA is the text of
+ * ptx_elements.c, which computes OP of x and y into value. */
+const char vb_ptx_elements[] = VB_PTX_SOURCE(
+kernel ENTRY(INPUTS, f32 *output_ptr, u32 n) threads(256) {
+    u32 i = block.x * 256 + thread.x;
+    const scalar = 0;
+    const limit = 0;
+    if (i < n) {
+        f32 x = FIRST[i], y = 0, value = 0;
+        if (PAIR) y = SECOND[i];
+        FORMULA
+        output_ptr[i] = value;
+    }
+});
+
+/* output[i] = activation(output[i] + bias[i % DIM]). */
+const char vb_ptx_bias[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *output, f32 *bias, u32 n) threads(256) {
+    u32 i = block.x * 256 + thread.x;
+    if (i < n) {
+        f32 x = output[i] + bias[i % DIM];
+        if (ACTIVATION == 1) {
+            if (x < 0.0) x = 0.0;
+        }
+        if (ACTIVATION == 2) x = x * rcp(1.0 + exp2(x * -2.4554670));
+        output[i] = x;
+    }
+});
+
+/* cache[head][pos][d] = src[head][d]: a block a head. */
+const char vb_ptx_cache_write[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *src_ptr, f32 *cache_ptr, u32 pos, u32 head_dim, u32 max_len) threads(256) {
+    if (pos < max_len) {
+        for (u32 d = thread.x; d < head_dim; d += 256)
+            cache_ptr[(u64(block.x) * max_len + pos) * head_dim + d] = src_ptr[u64(block.x) * head_dim + d];
+    }
+});
+
+/* The greatest of 1,024 numbers and its index, a block each: of equal ones the first, NaN above all. */
+const char vb_ptx_argmax_blocks[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *input_ptr, f32 *block_max_vals, u32 *block_max_idxs, u32 length) threads(256) {
+    shared u32 keys[8], places[8];
+    u32 best = 0, best_at = 0xffffffff;
+    unroll (i : 4) {
+        u32 at = block.x * 1024 + i * 256 + thread.x;
+        if (at < length) {
+            f32 v = input_ptr[at];
+            u32 place = at;
+            TAKE
+        }
+    }
+    REDUCE
+    if (thread.x == 0) {
+        block_max_idxs[block.x] = best_at;
+        block_max_vals[block.x] = input_ptr[best_at];
+    }
+});
+
+/* The index of the greatest of the numbers that the blocks have found. */
+const char vb_ptx_argmax_final[] = VB_PTX_SOURCE(
+kernel ENTRY(f32 *block_max_vals, u32 *block_max_idxs, u32 *output_idx, u32 num_blocks) threads(256) {
+    shared u32 keys[8], places[8];
+    u32 best = 0, best_at = 0xffffffff;
+    for (u32 at = thread.x; at < num_blocks; at += 256) {
+        f32 v = block_max_vals[at];
+        u32 place = block_max_idxs[at];
+        TAKE
+    }
+    REDUCE
+    if (thread.x == 0) output_idx[0] = best_at;
+});
+
+/* TAKE: the number v at `place` is compared with the thread's best; keys of equal order are bits of an integer. */
+const char vb_ptx_argmax_take[] = VB_PTX_SOURCE({
+    u32 word = bits(v + 0.0);
+    u32 key = word > 0x7fffffff ? ~word : word | 0x80000000;
+    if (v != v) key = 0xffffffff;
+    if (best_at == 0xffffffff || key > best || key == best && place < best_at) {
+        best = key;
+        best_at = place;
+    }
+});
+
+/* REDUCE: the best of a block's threads. */
+const char vb_ptx_argmax_reduce[] = VB_PTX_SOURCE(
+    unroll (round : 2) {
+        unroll (s : 5) {
+            u32 other = shuffle_xor(best, 16 >> s), other_at = shuffle_xor(best_at, 16 >> s);
+            if (other_at != 0xffffffff && (best_at == 0xffffffff || other > best || other == best &&
+                other_at < best_at)) {
+                best = other;
+                best_at = other_at;
+            }
+        }
+        if (round == 0) {
+            if (thread.x % 32 == 0) {
+                keys[thread.x / 32] = best;
+                places[thread.x / 32] = best_at;
+            }
+            barrier();
+            best = keys[thread.x % 8];
+            best_at = places[thread.x % 8];
+        }
+    }
+);
