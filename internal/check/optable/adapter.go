@@ -61,7 +61,7 @@ func fusedUpdateOp() *Op {
 		Inputs: func(g *Generator, c Case) []*Array {
 			m, k, n, r := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3]
 			if r > 256 {
-				panic("more ranks than there may be")
+				panic("it has at most 256 ranks")
 			}
 			v, u := []int{k, r}, []int{n, r}
 			if hasFlag(c, "vt") {

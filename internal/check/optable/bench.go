@@ -60,8 +60,8 @@ func (o *Choice) cases(op *Op, re *regexp.Regexp, memory int64) (all []Case, err
 				continue
 			}
 			seen[c.Name()] = true
-			if !op.makes(c, memory) {
-				return nil, fmt.Errorf("ops: %s cannot have the dimensions %v in %.1f GB of memory", op.Name, o.Dims, float64(memory)/1e9)
+			if why := op.unmade(c, memory); why != nil {
+				return nil, fmt.Errorf("ops: %s cannot have the dimensions %v in %.1f GB of memory: %v", op.Name, o.Dims, float64(memory)/1e9, why)
 			}
 		}
 		c.Large = c.Large && !o.Check
@@ -79,14 +79,14 @@ func (o *Choice) command(name string, d *gpu.Device) string {
 	return fmt.Sprintf("vibrant bench --ops '%s' --dims %s --device %s", o.Match, dims, d)
 }
 
-// makes reports whether operands of a case can be made, none of them larger than so many bytes.
-func (op *Op) makes(c Case, memory int64) (ok bool) {
-	defer func() { ok = recover() == nil && ok }()
+// unmade returns why operands of a case cannot be made, none of them larger than so many bytes; nil where they can.
+func (op *Op) unmade(c Case, memory int64) (why any) {
+	defer func() { why = recover() }()
 	g := NewGenerator(1)
 	g.fast = true
 	g.most = int(memory / 4)
 	op.Inputs(g, c)
-	return true
+	return nil
 }
 
 // checked returns the operation with the tolerance that is asked for.
