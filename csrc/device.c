@@ -12,9 +12,9 @@ static vb_status find_backend(const vb_backend **backend, vb_device_kind kind) {
     switch (kind) {
     case VB_CPU: *backend = &vb_cpu_backend; return VB_OK;
     case VB_CUDA: {
-        const char *wanted = getenv("VIBRANT_CUDA");
+        const char *named = getenv("VIBRANT_CUDA"), *wanted = named && *named ? named : NULL;
         if (wanted && strcmp(wanted, "ptx") == 0) return find_backend(backend, VB_PTX);
-        if (wanted && *wanted && strcmp(wanted, "library") != 0) return VB_INVALID_ENVIRONMENT;
+        if (wanted && strcmp(wanted, "library") != 0) return VB_INVALID_ENVIRONMENT;
         const vb_library *library = vb_cuda_library_in_use();
         if (!library && !wanted && !vb_cuda_library_refused()) return find_backend(backend, VB_PTX);
         if (!library) return VB_NOT_COMPILED;

@@ -2,6 +2,8 @@ package gpu_test
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -37,5 +39,23 @@ func TestEnvironmentWithoutMeaningIsNamed(t *testing.T) {
 			}
 			d.Close()
 		})
+	}
+}
+
+// TestAnEmptyVariableIsNone has a script's VIBRANT_CUDA= choose the kernels that are chosen without it.
+func TestAnEmptyVariableIsNone(t *testing.T) {
+	open := func() error {
+		d, err := gpu.Open("cuda")
+		if err == nil {
+			d.Close()
+		}
+		return err
+	}
+	t.Setenv("VIBRANT_CUDA", "") // which has the variable as it was when the test ends
+	os.Unsetenv("VIBRANT_CUDA")
+	want := open()
+	os.Setenv("VIBRANT_CUDA", "")
+	if got := open(); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("empty: %v, unset: %v", got, want)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // written returns the texts, by path below root, of what is written by hand and ships: no generated files, no tests.
 func written(t *testing.T, root string) map[string][]byte {
 	texts := map[string][]byte{}
-	for _, folder := range []string{"csrc", "cuda", "internal", "tensor", "gpu", "gguf", "dtype", "ptx"} {
+	for _, folder := range []string{"cmd", "csrc", "cuda", "internal", "tensor", "gpu", "gguf", "dtype", "ptx"} {
 		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err
