@@ -17,8 +17,10 @@ func askCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ask PROMPT|-",
 		Short: "Answer one question; only the answer goes to stdout",
-		Long: "Answer one question; only the answer goes to stdout. Piped text follows the prompt, and - stands for it elsewhere:\n" +
-			"git diff | vibrant ask \"Review:\"",
+		Example: "  vibrant ask \"What is a GGUF file?\"\n" +
+			"  git diff | vibrant ask -m model.gguf \"Review:\"\n" +
+			"  vibrant ask -m model.gguf --temp 0 --json \"Name three primes.\"",
+		Long: "Answer one question; only the answer goes to stdout. Piped text follows the prompt, and - stands for it elsewhere.",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			piped := !in.usesStdin(args) && m.ranks.config == nil && isPiped(cmd.InOrStdin()) // launchers always pipe

@@ -76,6 +76,11 @@ func benchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench | bench --compare A B",
 		Short: "Measure prompt (pp) and generation (tg) speed of a model, or with --ops of single operations",
+		Example: "  vibrant bench -m model.gguf\n" +
+			"  vibrant bench -m model.gguf -p 512,2048 -n 128 -d 0,8192 --jsonl\n" +
+			"  vibrant bench -m model.gguf --parallel 1,8,32\n" +
+			"  vibrant bench --ops '^Softmax/' --device cpu\n" +
+			"  vibrant bench --compare before.jsonl after.jsonl",
 		Long: "Measure prompt (pp) and generation (tg) speed of a model as llama-bench does: random tokens, a cache that holds --depth\n" +
 			"tokens, the median of the repetitions after one that is not counted. The roofline of generation is the time that reading\n" +
 			"its bytes would take at the bandwidth measured in the same run.\n\n" +

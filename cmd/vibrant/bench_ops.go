@@ -32,11 +32,15 @@ func benchOps(cmd *cobra.Command, m *modelFlags, choice optable.Choice, trace *o
 	if figures.quiet() {
 		w = io.Discard
 	}
-	fmt.Fprintf(w, "%-48s %12s %10s %10s  %-24s on %s\n", "operation", "us", "roofline", "error", "kernel", d.Info().Name)
 	status := newProgress(cmd.ErrOrStderr())
 	defer status.done()
 	var failed error
+	headed := false
 	err = optable.Bench(cmd.Context(), d, choice, func(r optable.Result) {
+		if !headed {
+			fmt.Fprintf(w, "%-48s %12s %10s %10s  %-24s on %s\n", "operation", "us", "roofline", "error", "kernel", d.Info().Name)
+		}
+		headed = true
 		deviation := ""
 		if r.Error != nil {
 			deviation = fmt.Sprintf("%.1e", *r.Error)

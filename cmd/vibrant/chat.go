@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,10 @@ func chatCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "chat [FILE]",
 		Short: "Chat with a model; piped input is one turn a line",
-		Args:  cobra.MaximumNArgs(1),
+		Example: "  vibrant chat -m qwen2.5-3b-instruct-q4_k_m.gguf\n" +
+			"  vibrant chat llama3.2:1b --device cuda --ctx 8192\n" +
+			"  vibrant chat -m model.gguf --session notes.json --system \"Answer briefly.\"",
+		Args: cobra.MaximumNArgs(1),
 
 		ValidArgsFunction: completeModels,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -101,8 +105,11 @@ func (c *chat) begin(g *generationFlags, f *conversationFlags) error {
 	}
 	saved := &savedConversation{}
 	if f.file != "" {
-		if saved, err = loadConversation(f.file); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+		if saved, err = loadConversation(f.file); errors.Is(err, os.ErrNotExist) {
+			_, err = os.Stat(filepath.Dir(f.file)) // where the first answer is to be written
+		}
+		if err != nil {
+			return fmt.Errorf("--session: %w", err)
 		}
 	}
 	if f.system != "" || saved == nil {

@@ -17,7 +17,9 @@ func completeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "complete (-p TEXT | -f FILE | - | --ids 1,2,3)",
 		Short: "Continue a raw prompt, without a chat template",
-		Args:  cobra.MaximumNArgs(1),
+		Example: "  vibrant complete -m model.gguf -p \"Once upon a time\" -n 64\n" +
+			"  vibrant complete -m model.gguf --ids 1,2,3 --temp 0 --json",
+		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && args[0] != "-" {
 				return usagef("complete: the text is -p %q", args[0])

@@ -12,9 +12,10 @@ import (
 func devicesCommand() *cobra.Command {
 	var asJSON, verbose bool
 	c := &cobra.Command{
-		Use:   "devices",
-		Short: "List the devices that this build can use on this machine",
-		Args:  cobra.NoArgs,
+		Use:     "devices",
+		Short:   "List the devices that this build can use on this machine",
+		Example: "  vibrant devices --verbose",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			devices, err := vibrant.Devices()
 			if err != nil {

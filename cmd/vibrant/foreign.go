@@ -353,6 +353,10 @@ func translate(root *cobra.Command, args []string) ([]string, error) {
 	if len(words) > 0 && words[0] != "completion" && words[0] != "help" && !strings.HasPrefix(words[0], "-") && subcommand(root, words[0]) == nil {
 		return nil, unknownCommand(root, words[0])
 	}
+	if shells := []string{"bash", "zsh", "fish", "powershell"}; len(words) > 1 && words[0] == "completion" &&
+		!strings.HasPrefix(words[1], "-") && !slices.Contains(shells, words[1]) {
+		return nil, usagef("completion: unknown shell %q: want bash, zsh, fish or powershell", words[1])
+	}
 	cmd := subcommand(root, args[0])
 	if cmd == nil { // help, completion, or flags of the root
 		return args, nil

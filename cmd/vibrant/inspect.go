@@ -16,7 +16,9 @@ func inspectCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "inspect FILE",
 		Short: "Show a GGUF file's metadata and tensors, and with --fit the memory that it would take",
-		Args:  cobra.MaximumNArgs(1),
+		Example: "  vibrant inspect model.gguf --tensors\n" +
+			"  vibrant inspect model.gguf --fit --device cuda --ctx 32768",
+		Args: cobra.MaximumNArgs(1),
 
 		ValidArgsFunction: completeModels,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -16,6 +16,7 @@ func listCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List the models on this machine: of vibrant pull, Hugging Face, Ollama and LM Studio",
+		Example: "  vibrant list --device cuda",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			models, err := vibrant.LocalModels(vibrant.WithDevice(m.device))

@@ -10,9 +10,10 @@ func logitsCommand() *cobra.Command {
 	var m modelFlags
 	var list, prompt, out string
 	c := &cobra.Command{
-		Use:   "logits (--ids 1,2,3 | -p TEXT) -o FILE.npy|-",
-		Short: "Write the logits after each token of a prompt: .npy, float32 [tokens][vocabulary]",
-		Args:  cobra.NoArgs,
+		Use:     "logits (--ids 1,2,3 | -p TEXT) -o FILE.npy|-",
+		Short:   "Write the logits after each token of a prompt: .npy, float32 [tokens][vocabulary]",
+		Example: "  vibrant logits -m model.gguf -p \"The capital of France is\" -o logits.npy",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if out == "" {
 				return usagef("a file to write is needed: -o FILE.npy")

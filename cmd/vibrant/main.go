@@ -122,8 +122,11 @@ func rootCommand() *cobra.Command {
 				if err == nil {
 					return nil
 				}
+				if usage := (usageError{}); len(args) == 0 && errors.As(err, &usage) {
+					return err
+				}
 				if len(args) == 0 {
-					return usageError{err}
+					return usagef("%s: a word is missing: want vibrant %s", cmd.Name(), cmd.Use)
 				}
 				return usagef("%s: %q is one word too many: want vibrant %s", cmd.Name(), args[len(args)-1], cmd.Use)
 			}

@@ -182,6 +182,12 @@ func TestErrorsAreOneLineAndAStatus(t *testing.T) {
 		{2, "more than 1000", []string{"bench", "-m", m, "-p", "0-100000"}},
 		{2, "want stop or drop", []string{"chat", "-m", m, "--context-full", "shift"}},
 		{1, "context", []string{"ask", "-m", m, "--device", "cpu", "-c", "8", "a prompt of more than eight tokens"}},
+		{1, "no benchmark case", []string{"bench", "--ops", "NothingOfTheKind", "--device", "cpu"}},
+		{2, "ptx: a word is missing: want vibrant ptx KERNEL", []string{"ptx"}},
+		{2, "unknown shell \"csh\"", []string{"completion", "csh"}},
+		{1, "--session: stat /nowhere", []string{"chat", "-m", m, "--device", "cpu", "--session", "/nowhere/notes.json"}},
+		{1, "adapter: stat nowhere.gguf", []string{"ask", "-m", m, "--device", "cpu", "--lora", "nowhere.gguf", "hi"}},
+		{1, "/nowhere/x.npy: its folder: ", []string{"logits", "-m", m, "--device", "cpu", "-p", "x", "-o", "/nowhere/x.npy"}},
 		{1, "fewer than one chunk", []string{"perplexity", "-m", m, "--device", "cpu", "-f", write(t, "t", []byte("short"))}},
 	} {
 		status, out, errs := command(t, "", c.args...)

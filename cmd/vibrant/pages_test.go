@@ -68,3 +68,22 @@ func TestCommandLinesOfThePages(t *testing.T) {
 		}
 	}
 }
+
+// TestCommandsShowExamples holds that help shows command lines, and that these are right.
+func TestCommandsShowExamples(t *testing.T) {
+	for _, c := range rootCommand().Commands() {
+		if c.Hidden || c.Name() == "version" {
+			continue
+		}
+		lines := strings.Split(c.Example, "\n")
+		found := pages.Commands(c.Name(), "    "+strings.Join(lines, "\n    "))
+		if c.Example == "" || len(found) != len(lines) {
+			t.Errorf("%s has %d examples in %d lines", c.Name(), len(found), len(lines))
+		}
+		for _, example := range found {
+			if err := mistakeOf(example.Words[1:]); err != nil || example.Words[1] != c.Name() {
+				t.Errorf("%q: %v", example.Words, err)
+			}
+		}
+	}
+}

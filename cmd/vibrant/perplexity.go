@@ -17,8 +17,9 @@ func perplexityCommand() *cobra.Command {
 	var chunks int
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "perplexity -m FILE -f TEXT",
-		Short: "Perplexity of a text by llama.cpp's method",
+		Use:     "perplexity -m FILE -f TEXT",
+		Short:   "Perplexity of a text by llama.cpp's method",
+		Example: "  vibrant perplexity -m model.gguf -f wiki.test.raw --ctx 512",
 		Long: "Perplexity of a text by llama.cpp's method: the text is cut into chunks of --ctx tokens (512), each starts with the\n" +
 			"begin token where the model adds one, and the second half of each is scored.",
 		Args: cobra.NoArgs,

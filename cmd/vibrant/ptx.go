@@ -48,11 +48,11 @@ func ptxCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d x %d blocks of %d threads\n", module.Entry, module.GridX, module.GridY, module.Threads)
 			file, err := createOutput(out, cmd.OutOrStdout())
 			if err != nil {
 				return err
 			}
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d x %d blocks of %d threads\n", module.Entry, module.GridX, module.GridY, module.Threads)
 			_, err = io.WriteString(file, module.Text)
 			return file.finish(err)
 		},

@@ -11,8 +11,9 @@ import (
 
 func pullCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "pull hf:OWNER/REPO[:QUANT]",
-		Short: "Bring a model from Hugging Face (HF_ENDPOINT, HF_TOKEN) and print its path",
+		Use:     "pull hf:OWNER/REPO[:QUANT]",
+		Short:   "Bring a model from Hugging Face (HF_ENDPOINT, HF_TOKEN) and print its path",
+		Example: "  vibrant pull hf:Qwen/Qwen2.5-0.5B-Instruct-GGUF:Q4_K_M",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return usagef("which model? vibrant pull hf:OWNER/REPO[:QUANT] brings one")

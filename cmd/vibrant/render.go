@@ -15,8 +15,9 @@ func renderCommand() *cobra.Command {
 	var template, messages, bos, eos, now string
 	var noGeneration bool
 	c := &cobra.Command{
-		Use:   "render (--template FILE | -m MODEL) --messages FILE",
-		Short: "Print the prompt that a chat template makes of messages",
+		Use:     "render (--template FILE | -m MODEL) --messages FILE",
+		Short:   "Print the prompt that a chat template makes of messages",
+		Example: "  vibrant render -m model.gguf --messages messages.json",
 		Long: "Print the prompt that a chat template makes of messages: JSON {\"messages\": [...], \"tools\": [...]} or a list of messages.\n" +
 			"The template is a Jinja file, or that of a model.",
 		Args: cobra.NoArgs,

@@ -19,7 +19,9 @@ func tokenizeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tokenize [TEXT|-]",
 		Short: "Print the token ids of a text (stdin without TEXT)",
-		Args:  cobra.ArbitraryArgs,
+		Example: "  vibrant tokenize -m model.gguf \"Hello, world\"\n" +
+			"  vibrant tokenize -m model.gguf --json < text.txt",
+		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			tokenizer, err := vibrant.OpenTokenizer(m.model, vibrant.WithPreTokenizer(m.preTokenizer))
 			if err != nil {

@@ -159,7 +159,7 @@ func target(path string) (string, error) {
 	for range 40 {
 		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("%s: its folder: %w", path, err)
 		}
 		path = filepath.Join(dir, filepath.Base(path))
 		to, err := os.Readlink(path)

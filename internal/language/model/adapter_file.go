@@ -126,7 +126,7 @@ func (c *Config) readAdapters(paths []string) (files []*adapterFile, err error) 
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return files, err
+			return files, fmt.Errorf("model: adapter: %w", err)
 		}
 		read := readGGUFAdapter
 		if info.IsDir() {
