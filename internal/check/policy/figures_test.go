@@ -134,3 +134,26 @@ func TestFiguresOfTablesAreSaved(t *testing.T) {
 		}
 	}
 }
+
+// TestSuitesAreListed holds the first table of docs/benchmarks.md to the files of figures.
+func TestSuitesAreListed(t *testing.T) {
+	page := readPages(t)["docs/benchmarks.md"]
+	_, table, _ := strings.Cut(page, "\n| suite |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var listed []string
+	for _, m := range regexp.MustCompile(`(?m)^\| ([a-z0-9_, ]+) \|`).FindAllStringSubmatch(table, -1) {
+		listed = append(listed, strings.Split(m[1], ", ")...)
+	}
+	files, err := filepath.Glob(filepath.Join(root, "docs", "benchmarks", "*.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var saved []string
+	for _, file := range files {
+		saved = append(saved, strings.TrimSuffix(filepath.Base(file), ".jsonl"))
+	}
+	slices.Sort(listed)
+	if !slices.Equal(listed, saved) {
+		t.Errorf("docs/benchmarks.md lists %v, docs/benchmarks has %v", listed, saved)
+	}
+}

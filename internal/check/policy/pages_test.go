@@ -191,3 +191,27 @@ func TestCommandsOfThePagesExist(t *testing.T) {
 		}
 	}
 }
+
+// TestScriptsAreNamed holds that each script is named where somebody finds it: by a page, the Makefile, CI or another script.
+func TestScriptsAreNamed(t *testing.T) {
+	var named strings.Builder
+	for _, text := range readPages(t) {
+		named.WriteString(text)
+	}
+	scripts, err := filepath.Glob(filepath.Join(root, "scripts", "*.*"))
+	if err != nil || len(scripts) < 20 {
+		t.Fatal(scripts, err)
+	}
+	for _, path := range append(scripts, filepath.Join(root, "Makefile"), filepath.Join(root, ".ci", "run")) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		named.WriteString(strings.ReplaceAll(string(text), filepath.Base(path), "")) // others name it
+	}
+	for _, path := range scripts {
+		if !strings.Contains(named.String(), filepath.Base(path)) {
+			t.Errorf("nothing names scripts/%s", filepath.Base(path))
+		}
+	}
+}
