@@ -126,6 +126,10 @@ func TestWrittenFilesAreThoseOfGGUFPy(t *testing.T) {
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%v\n%q\n%q", err, got, want)
 	}
+	var memory bytes.Buffer
+	if n, err := write(t, open(t, golden)).WriteTo(&memory); err != nil || n != int64(len(want)) || !bytes.Equal(memory.Bytes(), want) {
+		t.Errorf("%d bytes in memory, %v", n, err)
+	}
 	w := &gguf.Writer{}
 	w.Add("x", dtype.Q8_0, []int{2, 33}, make([]byte, 68))
 	if err := w.WriteFile(path); err == nil || !strings.Contains(err.Error(), `tensor "x": rows of 33 elements`) {
@@ -136,6 +140,28 @@ func TestWrittenFilesAreThoseOfGGUFPy(t *testing.T) {
 	}
 	if entries, _ := os.ReadDir(folder); len(entries) != 1 {
 		t.Errorf("something is left: %v", entries)
+	}
+}
+
+func TestArraysAreReadByType(t *testing.T) {
+	w, memory := &gguf.Writer{}, &bytes.Buffer{}
+	w.Set("floats", []float64{0.5, -3})
+	w.Set("bools", []bool{true, false, true})
+	if _, err := w.WriteTo(memory); err != nil {
+		t.Fatal(err)
+	}
+	f, err := gguf.NewReader(bytes.NewReader(memory.Bytes()), int64(memory.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if floats, err := f.Floats("floats"); err != nil || !slices.Equal(floats, []float32{0.5, -3}) {
+		t.Errorf("floats: %v, %v", floats, err)
+	}
+	if bools, err := f.Bools("bools"); err != nil || !slices.Equal(bools, []bool{true, false, true}) {
+		t.Errorf("bools: %v, %v", bools, err)
+	}
+	if _, err := f.Bools("floats"); err == nil || !strings.Contains(err.Error(), "floats") {
+		t.Errorf("floats as bools: %v", err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,7 +88,8 @@ func TestAssemblerAcceptsEveryKernel(t *testing.T) {
 			{Kind: LayerNorm, Rows: size(100), Dim: size(8192), Epsilon: 1e-5}, {Kind: LayerNorm, Rows: 2, Dim: 20481, Plain: true},
 			RMSNorm(size(10000)), {Kind: LayerNorm, Rows: 3, Dim: 897, RMS: true},
 			LlamaAttention(size(3000), 128), MultiHeadAttention(size(3000), size(256), 7), Phi2Attention(1), LlamaAttention(5, 256),
-			Q4KInference(size(100), size(5000), 256*size(40)), {Kind: BiasActivation, N: size(9999), Dim: size(999), Activation: QuickGELU},
+			Q4KInference(size(100), size(5000), 256*size(40)), FFNGemm(size(100), size(5000), size(5000)),
+			{Kind: BiasActivation, N: size(9999), Dim: size(999), Activation: QuickGELU},
 			{Kind: DecodeAttention, Heads: 12, KVHeads: 3, Dim: size(256), Capacity: size(9999)}, {Kind: RoPE, Heads: 3, Dim: 2 * size(128), Theta: 1e6},
 		}
 		for _, name := range olderEntries {
@@ -96,6 +98,11 @@ func TestAssemblerAcceptsEveryKernel(t *testing.T) {
 				t.Fatal(err)
 			}
 			kernels = append(kernels, sized(k))
+		}
+		for _, kind := range Kinds() {
+			if !slices.ContainsFunc(kernels, func(k Kernel) bool { return k.Kind == kind }) {
+				t.Errorf("%v is not assembled", kind)
+			}
 		}
 		whole := "" // all kernels under one header, which is assembled much faster than each alone
 		for i, k := range kernels {
