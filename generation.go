@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strconv"
 
 	"github.com/vibrant-ml/vibrant/internal/language/sample"
 )
@@ -21,7 +20,7 @@ type Generation struct {
 	RepeatPenalty    float64 // divides the logits of tokens among the last RepeatLastN (multiplies negative ones); 1 for none
 	PresencePenalty  float64 // is subtracted from the logits of such tokens; 0 for none
 	FrequencyPenalty float64 // is subtracted as often as they occur; 0 for none
-	RepeatLastN      int     // tokens that the penalties look back on
+	RepeatLastN      int     // tokens that the penalties look back on; -1 for all
 	Seed             *uint64 // of the sampler; nil for a random one. The same seed gives the same tokens on the same build and device.
 
 	MaxTokens int      // ends an answer; -1 for no limit but the context; 0 computes the prompt alone
@@ -34,7 +33,9 @@ type Generation struct {
 // DefaultGeneration returns llama.cpp's defaults: temperature 0.8, top-k 40, top-p 0.95, min-p 0.05, no penalties, no limit
 // of tokens.
 func DefaultGeneration() Generation {
-	return Generation{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1, RepeatLastN: 64, MaxTokens: -1, complete: true}
+	o := sample.Defaults()
+	return Generation{Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP, MinP: o.MinP, RepeatPenalty: o.RepeatPenalty,
+		RepeatLastN: o.RepeatLastN, MaxTokens: -1, complete: true}
 }
 
 // withDefaults puts the defaults in place of the zero fields of a literal.
@@ -54,25 +55,11 @@ func (g Generation) withDefaults() Generation {
 // Validate names the first field that is out of range.
 func (g Generation) Validate() error {
 	g = g.withDefaults()
-	for _, f := range []struct {
-		name      string
-		value     float64
-		low, high float64
-	}{
-		{"temperature", g.Temperature, 0, 1e6},
-		{"top-k", float64(g.TopK), 0, math.MaxInt32},
-		{"top-p", g.TopP, 0, 1},
-		{"min-p", g.MinP, 0, 1},
-		{"repeat penalty", g.RepeatPenalty, 1e-6, 1e6},
-		{"presence penalty", g.PresencePenalty, -1e6, 1e6},
-		{"frequency penalty", g.FrequencyPenalty, -1e6, 1e6},
-		{"repeat window", float64(g.RepeatLastN), 0, math.MaxInt32},
-		{"most tokens", float64(g.MaxTokens), -1, math.MaxInt32},
-	} {
-		if !(f.value >= f.low && f.value <= f.high) {
-			plain := func(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
-			return fmt.Errorf("%s is %s, want %s to %s", f.name, plain(f.value), plain(f.low), plain(f.high))
-		}
+	if err := g.choosing().Validate(); err != nil {
+		return err
+	}
+	if g.MaxTokens < -1 || g.MaxTokens > math.MaxInt32 {
+		return fmt.Errorf("most tokens is %d, want -1 to %d", g.MaxTokens, math.MaxInt32)
 	}
 	for _, s := range g.Stop {
 		if s == "" {
@@ -98,9 +85,16 @@ func (g Generation) sampler(prompt []int32) *sample.Sampler {
 	if g.Seed != nil {
 		seed = *g.Seed
 	}
-	return sample.New(sample.Options{
+	o := g.choosing()
+	o.Seed = seed
+	return sample.New(o, prompt)
+}
+
+// choosing returns what a sampler is told, but for its seed.
+func (g Generation) choosing() sample.Options {
+	return sample.Options{
 		Temperature: g.Temperature, TopK: g.TopK, TopP: g.TopP, MinP: g.MinP,
 		RepeatPenalty: g.RepeatPenalty, PresencePenalty: g.PresencePenalty, FrequencyPenalty: g.FrequencyPenalty,
-		RepeatLastN: g.RepeatLastN, Seed: seed,
-	}, prompt)
+		RepeatLastN: g.RepeatLastN,
+	}
 }

@@ -183,6 +183,7 @@ func TestErrorsAreOneLineAndAStatus(t *testing.T) {
 		{2, "want stop or drop", []string{"chat", "-m", m, "--context-full", "shift"}},
 		{1, "context", []string{"ask", "-m", m, "--device", "cpu", "-c", "8", "a prompt of more than eight tokens"}},
 		{1, "no benchmark case", []string{"bench", "--ops", "NothingOfTheKind", "--device", "cpu"}},
+		{2, "repeat-last-n is -2, want -1 to 2147483647", []string{"ask", "-m", m, "--repeat-last-n", "-2", "hi"}},
 		{2, "ptx: a word is missing: want vibrant ptx KERNEL", []string{"ptx"}},
 		{2, "unknown shell \"csh\"", []string{"completion", "csh"}},
 		{1, "--session: stat /nowhere", []string{"chat", "-m", m, "--device", "cpu", "--session", "/nowhere/notes.json"}},
@@ -195,6 +196,14 @@ func TestErrorsAreOneLineAndAStatus(t *testing.T) {
 		if status != c.status || out != "" || !strings.HasPrefix(line, "vibrant: ") || strings.Contains(line, "\n") || !strings.Contains(line, c.say) {
 			t.Errorf("%q: exit %d (want %d), stdout %q, stderr %q (want one line with %q)", c.args, status, c.status, out, errs, c.say)
 		}
+	}
+}
+
+// TestPenaltiesMayLookBackOnAllTokens has -1 mean all, as in llama.cpp.
+func TestPenaltiesMayLookBackOnAllTokens(t *testing.T) {
+	args := []string{"ask", "-m", reciter(t), "--device", "cpu", "--temp", "0", "--repeat-penalty", "1.01", "--repeat-last-n", "-1", "hi"}
+	if status, out, errs := command(t, "", args...); status != 0 || out == "" {
+		t.Errorf("exit %d, %q, %s", status, out, errs)
 	}
 }
 

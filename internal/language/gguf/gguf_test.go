@@ -161,7 +161,6 @@ func TestGettersConvertWhatFitsAndNameTheTypeOfTheRest(t *testing.T) {
 		{"Floats f64", call(f.Floats("f64s")), []float32{0.5}},
 		{"Bools", call(f.Bools("bools")), []bool{true, false}},
 		{"StringOr", call(f.StringOr("nothing", "x")), "x"},
-		{"IntOr", call(f.IntOr("nothing", -1)), int64(-1)},
 		{"UintOr", call(f.UintOr("u16", 1)), uint64(60000)},
 		{"FloatOr", call(f.FloatOr("nothing", 1e-5)), 1e-5},
 		{"BoolOr of another type", call(f.BoolOr("string", true)), `gguf: key "string" is of type string, not bool`},

@@ -379,12 +379,6 @@ func (f *File) StringOr(key, def string) (string, error) {
 	return or(v, err, def)
 }
 
-// IntOr is Int with a default.
-func (f *File) IntOr(key string, def int64) (int64, error) {
-	v, err := f.Int(key)
-	return or(v, err, def)
-}
-
 // UintOr is Uint with a default.
 func (f *File) UintOr(key string, def uint64) (uint64, error) {
 	v, err := f.Uint(key)

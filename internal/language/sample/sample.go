@@ -22,6 +22,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 )
 
 // Options are the settings of a Sampler; Defaults gives llama.cpp's.
@@ -69,7 +70,8 @@ func (o Options) Validate() error {
 		{"repeat-last-n", float64(o.RepeatLastN), -1, math.MaxInt32},
 	} {
 		if !(f.v >= f.low && f.v <= f.high) { // NaN too
-			return fmt.Errorf("sample: %s is %v, want %v to %v", f.name, f.v, f.low, f.high)
+			plain := func(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
+			return fmt.Errorf("%s is %s, want %s to %s", f.name, plain(f.v), plain(f.low), plain(f.high))
 		}
 	}
 	return nil
