@@ -1,4 +1,4 @@
-/* ptx.c: kernels without nvcc: writes kernels of matrices, norms and attention as PTX, and where a driver and a GPU are,
+/* ptx.c: kernels without nvcc: writes kernels of matrices, norms and attention as PTX. Where a driver and a GPU are, it
  * loads them through the driver's API, runs them, compares with float64 and prints their speed.
  *
  *     cc -Icsrc examples/c/ptx.c build/lib/libvibrant.a -lm -ldl -pthread -o ptx && ./ptx
