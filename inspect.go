@@ -86,7 +86,11 @@ func Inspect(path string) (*File, error) {
 	}
 	defer f.Close()
 	out := &File{Version: int(f.Version), Bytes: f.Bytes(), Metadata: metadata(f)}
-	if err := model.Supported(f); err != nil {
+	err = isModel(f)
+	if err == nil {
+		err = model.Supported(f)
+	}
+	if err != nil {
 		out.Unsupported = err.Error()
 	}
 	types := map[string]*TypeCount{}

@@ -101,13 +101,21 @@ func (m *LocalModel) describe(devices []*gpu.Device, c config) error {
 // isModel returns what a file is that holds no weights of a model.
 func isModel(f *gguf.File) error {
 	kind, err := f.StringOr("general.type", "model")
+	if err != nil {
+		return err
+	}
+	arch, err := f.StringOr("general.architecture", "")
 	switch {
 	case err != nil:
 		return err
 	case kind == "adapter":
 		return fmt.Errorf("%w: it is an adapter (LoRA), which changes a model and is none: name the model that it was made for", ErrNotAModel)
-	case kind == "mmproj":
+	case kind == "mmproj" || arch == "clip": // files before 2025 have no type
 		return fmt.Errorf("%w: it is the image part of a model: name the file of the language part", ErrNotAModel)
+	case kind == "imatrix" || arch == "imatrix":
+		return fmt.Errorf("%w: it is an importance matrix, which quantizing a model reads: name the model's file", ErrNotAModel)
+	case arch == "controlvector":
+		return fmt.Errorf("%w: it is a control vector, which changes a model and is none: name the model that it was made for", ErrNotAModel)
 	case len(f.Tensors()) == 0:
 		return fmt.Errorf("%w: it holds a vocabulary and no weights: only tokenize, render and inspect can use it", ErrNotAModel)
 	}

@@ -254,6 +254,17 @@ func TestOpenNamesThePath(t *testing.T) {
 	}
 }
 
+func TestFilesOfOtherFormatsAreNamed(t *testing.T) {
+	for start, want := range map[string]string{
+		"\x20\x00\x00\x00\x00\x00\x00\x00{\"a\":{}}": "safetensors", "PK\x03\x04rest": "PyTorch", "tjgg\x03\x00\x00\x00": "before GGUF",
+		"version https://git-lfs.github.com/spec/v1\n": "Git LFS", "<!DOCTYPE html>": "a web page", "junk": `starts with "junk"`,
+	} {
+		if _, err := FromBytes([]byte(start)); !errors.Is(err, ErrNotGGUF) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", start, err, want)
+		}
+	}
+}
+
 func TestAlignmentOfTheFileIsFollowed(t *testing.T) {
 	for _, align := range []uint32{1, 8, 64, 4096} {
 		w := &Writer{}

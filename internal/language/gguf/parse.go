@@ -105,7 +105,7 @@ func (p *parser) header(f *File) (nTensors, nValues uint64, err error) {
 		return 0, 0, err
 	}
 	if string(p.buf[:4]) != "GGUF" {
-		return 0, 0, fmt.Errorf("%w: starts with %q, not with \"GGUF\"", ErrNotGGUF, p.buf[:4])
+		return 0, 0, fmt.Errorf("%w: %s", ErrNotGGUF, otherFormat(p.buf[:min(len(p.buf), 64)]))
 	}
 	p.pos = 4
 	f.Version, err = p.u32()
@@ -469,6 +469,26 @@ func (p *parser) need(n uint64) error {
 	}
 	p.buf = grown
 	return nil
+}
+
+// otherFormat says what a file is that begins with these bytes, and what to do.
+func otherFormat(start []byte) string {
+	has := func(prefix string) bool {
+		return len(start) >= len(prefix) && strings.EqualFold(string(start[:len(prefix)]), prefix)
+	}
+	switch {
+	case len(start) > 9 && start[8] == '{' && binary.LittleEndian.Uint64(start) <= maxMetadata:
+		return "it is a safetensors file, for Python's transformers: take the model's GGUF file, or make one with llama.cpp's convert_hf_to_gguf.py"
+	case has("PK\x03\x04"):
+		return "it is a zip archive, as PyTorch saves weights: take the model's GGUF file, or make one with llama.cpp's convert_hf_to_gguf.py"
+	case has("lmgg") || has("fmgg") || has("tjgg") || has("algg") || has("ggla"):
+		return "it is a file of ggml from before GGUF (August 2023): take a newer file of the model"
+	case has("version https://git-lfs"):
+		return "it is a pointer of Git LFS that stands for the file: git lfs pull brings the file"
+	case has("<!doctype html") || has("<html"):
+		return "it is a web page: a download went wrong; vibrant pull hf:OWNER/REPO brings models"
+	}
+	return fmt.Sprintf("starts with %q, not with \"GGUF\"", start[:4])
 }
 
 func (p *parser) u32() (uint32, error) {

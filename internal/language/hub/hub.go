@@ -25,8 +25,8 @@ var (
 	ErrNotFound = errors.New("no such model")
 	// ErrAmbiguous is wrapped where several files have the name.
 	ErrAmbiguous = errors.New("several models have this name")
-	// ErrNotGGUF is wrapped where the name is that of a folder in another format.
-	ErrNotGGUF = errors.New("not a GGUF file")
+	// ErrNotGGUF is wrapped where a name or a file is that of something else than a model in GGUF.
+	ErrNotGGUF = errors.New("not a model file")
 )
 
 // Model is a model file on this machine.
