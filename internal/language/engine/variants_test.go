@@ -72,3 +72,94 @@ func TestTextOfQwen3VLWithExpertsIsQwen3MoE(t *testing.T) {
 		t.Errorf("logits differ by %g", w)
 	}
 }
+
+// TestExpertsInOneTensorAreThoseInTwo computes golden models whose experts' gates and ups lie in one tensor, as llama.cpp's
+// converter writes them by --fuse-gate-up-exps.
+func TestExpertsInOneTensorAreThoseInTwo(t *testing.T) {
+	dir := testdata.Path(t, "models")
+	check := func(t *testing.T, name string, golden goldenModel, m *model.Model) {
+		t.Helper()
+		defer m.Close()
+		s := newSession(t, m, Options{Context: 128, KVType: tensor.F32, LogitRows: 16})
+		defer s.Close()
+		if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= deltaTolerance) {
+			t.Errorf("%s: logits differ by %g", name, w)
+		}
+	}
+	for _, name := range []string{"tiny-qwen3moe", "tiny-qwen35moe", "tiny-gpt-oss", "tiny-deepseek2-v3", "tiny-llama4"} {
+		golden := readGolden(t, dir, name)
+		apart, err := gguf.Open(filepath.Join(dir, name+".gguf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer apart.Close()
+		data := testmodel.Bytes(joinExperts(t, apart))
+		eachDevice(t, func(t *testing.T, d *gpu.Device) {
+			check(t, name, golden, splitInMemory(t, []*gpu.Device{d}, data, model.Placement{}))
+		})
+		if name == "tiny-qwen3moe" || name == "tiny-gpt-oss" { // which can be divided
+			eachDevices(t, 2, func(t *testing.T, devices []*gpu.Device) {
+				check(t, name, golden, splitInMemory(t, devices, data, model.Placement{}))
+			})
+		}
+	}
+}
+
+// TestWindowsMayBeGivenByTheirPeriod computes golden models whose layers with a window follow from one number, as newer
+// converters write it.
+func TestWindowsMayBeGivenByTheirPeriod(t *testing.T) {
+	dir := testdata.Path(t, "models")
+	for name, period := range map[string]uint32{"tiny-gemma2": 2, "tiny-gemma3": 6, "tiny-gpt-oss": 2, "tiny-olmo2-swa": 4} {
+		arch := strings.TrimSuffix(strings.TrimPrefix(name, "tiny-"), "-swa")
+		golden := readGolden(t, dir, name)
+		list, err := gguf.Open(filepath.Join(dir, name+".gguf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer list.Close()
+		key := arch + ".attention.sliding_window_pattern"
+		logits := func(period uint32) [][]float32 {
+			w := testmodel.Copy(list, testmodel.Without(key))
+			w.Set(key, period)
+			m := splitInMemory(t, []*gpu.Device{gpu.CPU()}, testmodel.Bytes(w), model.Placement{})
+			t.Cleanup(m.Close)
+			return allLogits(t, newSession(t, m, Options{Context: 128, KVType: tensor.F32, LogitRows: 16}), golden.IDs)
+		}
+		if w := worst(logits(period), golden.rows); !(w <= f32Tolerance) {
+			t.Errorf("%s: logits differ by %g", name, w)
+		}
+		if w := worst(logits(1), golden.rows); !(w > 10*f32Tolerance) {
+			t.Errorf("%s: without windows the logits differ by %g alone", name, w)
+		}
+	}
+}
+
+// joinExperts returns a copy of a file with each expert's rows of the gate before those of up, in one tensor.
+func joinExperts(t *testing.T, f *gguf.File) *gguf.Writer {
+	return testmodel.Copy(f, testmodel.Edit{Tensor: func(w *gguf.Writer, gate *gguf.Tensor, data []byte) {
+		if strings.Contains(gate.Name, "ffn_up_exps.") {
+			return
+		}
+		if !strings.Contains(gate.Name, "ffn_gate_exps.") {
+			w.AddTensor(gate.Name, gate.Type, gate.Dims, data)
+			return
+		}
+		up, err := f.Tensor(strings.Replace(gate.Name, "_gate_", "_up_", 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ups, err := f.Data(up)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := len(gate.Dims) - 1
+		each := len(data) / gate.Dims[last]
+		var joined []byte
+		for i := range gate.Dims[last] {
+			joined = append(append(joined, data[i*each:(i+1)*each]...), ups[i*each:(i+1)*each]...)
+		}
+		dims := slices.Clone(gate.Dims)
+		dims[last-1] *= 2
+		w.AddTensor(strings.Replace(gate.Name, "_gate_", "_gate_up_", 1), gate.Type, dims, joined)
+	}})
+}

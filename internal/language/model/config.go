@@ -320,13 +320,25 @@ func (r *reader) scale(key string, def float32) float32 {
 	return float32(v)
 }
 
-// windows reads which layers see a window alone: a list, or where the file has none what the architecture says.
+// windows reads which layers see a window alone: a list, or a period of which the last layer sees all, of 0 none; where the
+// file has neither what the architecture says.
 func (r *reader) windows(c *Config, slides func(layer int) bool) {
+	const key = "attention.sliding_window_pattern"
+	v, ok := r.f.Value(r.key(key))
+	period := 0
+	if ok = ok && v.Type != gguf.TypeArray; ok {
+		period = r.sizeOr(key, 0, maxLayers)
+	}
 	c.sliding = make([]bool, c.Layers)
 	for i := range c.sliding {
 		c.sliding[i] = slides(i)
+		if ok {
+			c.sliding[i] = period == 0 || (i+1)%period != 0
+		}
 	}
-	r.perLayerBools("attention.sliding_window_pattern", c.sliding)
+	if !ok {
+		r.perLayerBools(key, c.sliding)
+	}
 }
 
 // perLayerBools reads a list of one element a layer, and leaves values as they are where the file has none.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -17,6 +18,7 @@ type mixture struct {
 	gating             tensor.Gating
 	normalized         bool    // the chosen weights are divided by their sum
 	scale              float32 // and then multiplied by this
+	joined             bool    // one tensor holds each expert's rows of the gate and then those of up
 	groups, groupsUsed int
 	groupByBest        bool // a group's score is that of its best expert, not the sum of the two best
 }
@@ -50,6 +52,12 @@ func (r *reader) readMixture(c *Config, gating tensor.Gating, normalized bool) {
 		r.fail(fmt.Errorf("key %q is %d: not supported (1 softmax, 2 sigmoid, 3 softmax over the chosen)",
 			r.prefix+"expert_gating_func", kind))
 	}
+	if r.f.HasTensor("blk.0.ffn_gate.0.weight") {
+		r.fail(errors.New("a tensor for each expert, as converters wrote them before April 2024: not supported; take a newer file of the model"))
+	}
+	for i := range c.Layers {
+		m.joined = m.joined || r.f.HasTensor(fmt.Sprintf("blk.%d.ffn_gate_up_exps.weight", i))
+	}
 	if m.groups <= 1 {
 		m.groups, m.groupsUsed = 0, 0
 	}
@@ -77,14 +85,18 @@ func (m *mixture) choice(bias *weight) tensor.Router {
 
 // experts lists the tensors of the experts.
 func (m *mixture) tensors(c *Config, l *layer, bias need) []spec {
+	gate, up, of := "ffn_gate_exps", "ffn_up_exps", 0
+	if m.joined {
+		gate, up, of = "ffn_gate_up_exps", "ffn_gate_up_exps", 2*m.width
+	}
 	return []spec{
 		matrix("ffn_gate_inp.weight", m.experts, c.Hidden, required, &l.router),
 		vector("ffn_gate_inp.bias", m.experts, bias, &l.routerBias),
 		vector("exp_probs_b.bias", m.experts, optional, &l.choiceBias),
-		matrix("ffn_gate_exps.weight", m.width, c.Hidden, required, &l.expertGate).choice(m.experts),
-		vector("ffn_gate_exps.bias", m.width, bias, &l.expertGateBias).choice(m.experts),
-		matrix("ffn_up_exps.weight", m.width, c.Hidden, required, &l.expertUp).choice(m.experts),
-		vector("ffn_up_exps.bias", m.width, bias, &l.expertUpBias).choice(m.experts),
+		matrix(gate+".weight", m.width, c.Hidden, required, &l.expertGate).part(0, of).choice(m.experts),
+		vector(gate+".bias", m.width, bias, &l.expertGateBias).part(0, of).choice(m.experts),
+		matrix(up+".weight", m.width, c.Hidden, required, &l.expertUp).part(of/2, of).choice(m.experts),
+		vector(up+".bias", m.width, bias, &l.expertUpBias).part(of/2, of).choice(m.experts),
 		matrix("ffn_down_exps.weight", c.Hidden, m.width, required, &l.expertDown).choice(m.experts),
 		vector("ffn_down_exps.bias", c.Hidden, bias, &l.expertDownBias).choice(m.experts),
 	}

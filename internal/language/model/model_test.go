@@ -80,6 +80,11 @@ func TestFilesThatCannotBeComputedAreNamed(t *testing.T) {
 		{"type of bias", tiny, func(w *gguf.Writer) { addBiases(w, gguf.I32, 32) }, "blk.0.attn_q.bias is of type I32"},
 		{"bias of one layer", tiny, func(w *gguf.Writer) { w.AddTensor("blk.0.attn_q.bias", gguf.F32, []int{32}, f32(32)) },
 			"blk.1.attn_q.bias is missing"},
+		{"a tensor for each expert", tiny, func(w *gguf.Writer) {
+			w.Set("llama.expert_count", uint32(2))
+			w.Set("llama.expert_used_count", uint32(1))
+			w.AddTensor("blk.0.ffn_gate.0.weight", gguf.F32, []int{4}, f32(4))
+		}, "take a newer file"},
 		{"frequencies", tiny, func(w *gguf.Writer) { w.AddTensor("rope_freqs.weight", gguf.F32, []int{4}, f32(4)) }, "rope_freqs.weight"},
 	} {
 		_, err := Load(context.Background(), file(t, c.edit, c.shape), gpu.CPU(), Options{})

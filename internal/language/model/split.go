@@ -235,9 +235,9 @@ func (w *weight) pieces(t kernel.DType) pieces {
 	var p pieces
 	switch {
 	case w.rows == 0:
-		p = pieces{t.Bytes(w.whole.first + w.firstCol), t.Bytes(w.cols), row, each}
+		p = pieces{t.Bytes(w.whole.first + w.firstCol), t.Bytes(w.cols), t.Bytes(w.whole.inFile()), each}
 	case w.cols == w.whole.cols:
-		p = pieces{row * int64(w.whole.first+w.firstRow), row * int64(w.rows), row * int64(w.whole.rows), each}
+		p = pieces{row * int64(w.whole.first+w.firstRow), row * int64(w.rows), row * int64(w.whole.inFile()), each}
 	default: // of every row
 		p = pieces{row*int64(w.whole.first) + t.Bytes(w.firstCol), t.Bytes(w.cols), row, each * int64(w.rows)}
 	}

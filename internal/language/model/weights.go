@@ -108,7 +108,8 @@ func vector(name string, n int, need need, field **weight) spec {
 	return spec{name: name, cols: n, need: need, field: field}
 }
 
-// part says that the file's tensor has so many rows (or elements), of which these are those from first on.
+// part says that the file's tensor has so many rows (or elements), of each expert, of which these are those from first on;
+// of 0 that it has these alone.
 func (s spec) part(first, of int) spec {
 	s.first, s.of = first, of
 	return s
@@ -139,19 +140,25 @@ func (s spec) shape() []int {
 
 // dims returns the shape of the file's tensor as GGUF writes it.
 func (s spec) dims() []int {
-	switch {
-	case s.experts > 0 && s.rows == 0:
-		return []int{s.cols, s.experts}
-	case s.experts > 0:
-		return []int{s.cols, s.rows, s.experts}
-	case s.rows == 0 && s.of > 0:
-		return []int{s.of}
-	case s.rows == 0:
-		return []int{s.cols}
-	case s.of > 0:
-		return []int{s.cols, s.of}
+	dims := []int{s.cols, s.inFile()}
+	if s.rows == 0 {
+		dims = dims[1:]
 	}
-	return []int{s.cols, s.rows}
+	if s.experts > 0 {
+		dims = append(dims, s.experts)
+	}
+	return dims
+}
+
+// inFile returns how many rows (or elements) the file's tensor has, of each expert.
+func (s spec) inFile() int {
+	switch {
+	case s.of > 0:
+		return s.of
+	case s.rows == 0:
+		return s.cols
+	}
+	return s.rows
 }
 
 // bind makes the weights of a model, without their data: those that it must have, and those of the others that the file
