@@ -1,6 +1,7 @@
 package model
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -19,6 +20,10 @@ var deepseek2 = architecture{
 	name: "deepseek2", example: "DeepSeek V2 Lite, V3, R1, GLM 4.7 Flash", tested: transformers523,
 	rope: kernel.RoPEInterleaved, latent: true,
 	read: func(r *reader, c *Config) {
+		if r.f.HasTensor("blk.0.attn_kv_b.weight") {
+			r.fail(errors.New("keys and values of heads in one tensor (attn_kv_b), as converters wrote them before April 2025: not supported; " +
+				"take a newer file of the model"))
+		}
 		gating := tensor.GatingSoftmax
 		if r.f.HasTensor(fmt.Sprintf("blk.%d.exp_probs_b.bias", r.sizeOr("leading_dense_block_count", 0, c.Layers))) {
 			gating = tensor.GatingSigmoid // files of GLM 4.7 Flash do not say so
