@@ -103,18 +103,23 @@ func choose(name string, all []Model) (string, error) {
 	}
 	// The same model may be in several folders; other files of its repository may share its name.
 	differs := func(m Model) bool {
-		return m.Name != found[0].Name || m.Source != "ollama" && found[0].Source != "ollama" && !strings.EqualFold(filepath.Base(m.Path), filepath.Base(found[0].Path))
+		if m.Source == "ollama" || found[0].Source == "ollama" { // whose files are named after their content
+			return m.Name != found[0].Name
+		}
+		return m.Name != found[0].Name || !strings.EqualFold(filepath.Base(m.Path), filepath.Base(found[0].Path))
 	}
 	switch {
 	case len(found) == 0:
 		return "", fmt.Errorf("%w: %.200q is neither a file nor a model in the folders of Vibrant, Hugging Face, Ollama or LM Studio "+
 			"(vibrant list shows them, vibrant pull brings one)", ErrNotFound, name)
 	case slices.ContainsFunc(found, differs):
+		oneName := !slices.ContainsFunc(found, func(m Model) bool { return m.Name != found[0].Name })
 		var names []string
 		for _, m := range found[:min(len(found), 5)] {
-			if names = append(names, m.Name); !slices.ContainsFunc(found, func(o Model) bool { return o.Name != m.Name }) {
-				names[len(names)-1] = filepath.Base(m.Path)
+			if oneName {
+				m.Name = filepath.Base(m.Path)
 			}
+			names = append(names, m.Name)
 		}
 		return "", fmt.Errorf("%w: %.200q could be %s", ErrAmbiguous, name, strings.Join(names, ", "))
 	}

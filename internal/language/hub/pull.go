@@ -214,8 +214,7 @@ func chooseFiles(repo, quant string, all []remoteFile) ([]remoteFile, error) {
 		return nil, fmt.Errorf("%w: %s has no GGUF file; search the hub for the model's name with GGUF", ErrNotFound, repo)
 	}
 	models := map[string][]remoteFile{} // by path without the number of the part
-	var names []string
-	var quants []string
+	var names, quants []string
 	for _, f := range all {
 		name := splitSuffix.ReplaceAllString(f.Path[:len(f.Path)-len(".gguf")], "-of-$2")
 		if models[name] == nil {
