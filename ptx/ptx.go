@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,7 +83,7 @@ var variants = func() map[string]Kernel {
 		"rmsnorm": {Kind: LayerNorm, RMS: true}, "flash_attention_causal": {Kind: Attention, Causal: true}, "rope_neox": {Kind: RoPE, NeoX: true},
 		// Kernels above under another name of older systems.
 		"gemm_wmma_fp16":                     {Kind: GemmTensorCore, Entry: "gemm_wmma_fp16"},
-		"q4k_gemm_ggml":                      {Kind: QuantizedGemm, Entry: "q4k_gemm_ggml"},
+		"q4k_gemm_ggml":                      {Kind: QuantizedGemm, Weight: dtype.Q4_K, Entry: "q4k_gemm_ggml"},
 		"gemv_coalesced":                     {Kind: Gemv, Entry: "gemv_coalesced"},
 		"flash_attention_tensor_core":        {Kind: Attention, Entry: "flash_attention_tensor_core"},
 		"flash_attention_tensor_core_causal": {Kind: Attention, Causal: true, Entry: "flash_attention_tensor_core_causal"},
@@ -289,16 +290,28 @@ func RMSNorm(hidden int) Kernel {
 	return Kernel{Kind: LayerNorm, Rows: 1, Dim: hidden, Epsilon: 1e-6, RMS: true, Plain: true}
 }
 
-// CUDALikelyAvailable says whether a GPU is probably there, without loading the driver: a device file of NVIDIA's, and
-// CUDA_VISIBLE_DEVICES does not hide it.
+// CUDALikelyAvailable says whether a GPU is probably there, without loading the driver (gpu.Devices does): the driver has made a
+// device file of a card, and CUDA_VISIBLE_DEVICES does not hide it.
 func CUDALikelyAvailable() bool {
-	if visible, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok && (visible == "" || strings.HasPrefix(visible, "-1")) {
-		return false
-	}
-	for _, path := range []string{"/dev/nvidia0", "/dev/nvhost-gpu", "/dev/dxg"} { // a card, a Jetson, Windows' subsystem
-		if _, err := os.Stat(path); err == nil {
+	visible, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES")
+	return (!ok || namesGPU(visible)) && hasGPU("/dev")
+}
+
+// hasGPU looks for the files of a card, a Jetson, and Windows' subsystem. A container may have those of other cards than the first.
+func hasGPU(folder string) bool {
+	for _, name := range []string{"nvidia[0-9]*", "nvhost-gpu", "dxg"} {
+		if found, err := filepath.Glob(filepath.Join(folder, name)); err == nil && len(found) > 0 {
 			return true
 		}
 	}
 	return false
+}
+
+// namesGPU reports whether a list of visible devices begins with one: a number, or the name of a GPU or of a part of one. The driver
+// shows what comes before the first that is none.
+func namesGPU(visible string) bool {
+	first, _, _ := strings.Cut(visible, ",")
+	first = strings.TrimSpace(first)
+	n, err := strconv.Atoi(first)
+	return err == nil && n >= 0 || strings.HasPrefix(first, "GPU-") || strings.HasPrefix(first, "MIG-")
 }

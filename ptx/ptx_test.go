@@ -227,3 +227,29 @@ func TestWithoutTargetEveryGPUSinceVolta(t *testing.T) {
 		t.Error(Kind(99), Softmax)
 	}
 }
+
+func TestAGPUIsLikelyWhereItsFileIsAndNothingHidesIt(t *testing.T) {
+	for visible, want := range map[string]bool{
+		"": false, "-1": false, "none": false, "NoDevFiles": false, "-1,0": false, "0": true, "3,1": true, " 2": true, "GPU-8932f937": true, "MIG-4": true,
+	} {
+		if namesGPU(visible) != want {
+			t.Errorf("CUDA_VISIBLE_DEVICES=%q names a GPU: %v, want %v", visible, !want, want)
+		}
+	}
+	for name, want := range map[string]bool{"nvidia0": true, "nvidia12": true, "nvhost-gpu": true, "dxg": true, "nvidiactl": false, "null": false} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if hasGPU(dir) != want {
+			t.Errorf("/dev/%s is a GPU: %v, want %v", name, !want, want)
+		}
+	}
+	if hasGPU(t.TempDir()) {
+		t.Error("an empty folder has a GPU")
+	}
+	t.Setenv("CUDA_VISIBLE_DEVICES", "")
+	if CUDALikelyAvailable() {
+		t.Error("a GPU is there although nothing is visible")
+	}
+}
