@@ -85,14 +85,17 @@ func newEditor(input io.Reader, in, out *os.File, historyPath string) (*editor, 
 		FuncIsTerminal: func() bool { return true },
 		FuncMakeRaw:    enterRaw,
 		FuncExitRaw:    exitRaw,
-		FuncFilterInputRune: func(key rune) (rune, bool) { // the editor itself would wait for SIGCONT, which may never come
-			if key != readline.CharCtrlZ {
-				return key, true
+		FuncFilterInputRune: func(key rune) (rune, bool) {
+			switch key {
+			case readline.CharCtrlZ: // the editor itself would wait for SIGCONT, which may never come
+				exitRaw()
+				suspend()
+				enterRaw()
+				return key, false
+			case 0: // what the terminal's driver makes of a Ctrl-D during an answer: unseen, it would keep the next one from leaving
+				return key, false
 			}
-			exitRaw()
-			suspend()
-			enterRaw()
-			return key, false
+			return key, true
 		},
 		FuncGetSize: func() (width, height int) {
 			if width, height, err := term.GetSize(int(out.Fd())); err == nil && width > 0 {

@@ -229,6 +229,15 @@ func TestBackspaceTakesAWholeGrapheme(t *testing.T) {
 	h.leaves(0)
 }
 
+// TestAnEarlyCtrlDKeepsNoLaterOneFromLeaving has the key that a Ctrl-D during an answer becomes at the prompt.
+func TestAnEarlyCtrlDKeepsNoLaterOneFromLeaving(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	h := chatOn(t, true)
+	h.expect(">>> ")
+	h.enter("\x00\x04")
+	h.leaves(0)
+}
+
 // renamed gives a file of package testmodel another name of at most 36 bytes. 32 bytes more keep the tensors aligned.
 func renamed(model []byte, name string) []byte {
 	name += strings.Repeat(" ", 36-len(name))
