@@ -55,6 +55,8 @@ type pasteReader struct {
 	out []byte // to give out
 	err error
 
+	searched int // bytes of in that the end of its paste is not in
+
 	mu    sync.Mutex
 	texts [][]rune // of the keys that were given out, by toPasted
 }
@@ -116,14 +118,17 @@ func (p *pasteReader) rewrite() {
 		}
 		p.out = append(p.out, p.in[:start]...)
 		p.in = p.in[start:]
-		end := bytes.Index(p.in, []byte(pasteEnd))
+		end := bytes.Index(p.in[p.searched:], []byte(pasteEnd))
 		if end < 0 {
+			p.searched = max(0, len(p.in)-len(pasteEnd)+1)
 			if p.err != nil { // the input ended inside
 				p.paste(string(p.in[len(pasteStart):]))
 				p.in = nil
 			}
 			return
 		}
+		end += p.searched
+		p.searched = 0
 		text := p.in[len(pasteStart):end]
 		if !utf8.Valid(text) {
 			text = bytes.ToValidUTF8(text, []byte("\ufffd"))

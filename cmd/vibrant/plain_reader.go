@@ -42,9 +42,9 @@ func newPlainReader(in io.Reader, out io.Writer) *plainReader {
 }
 
 // cooked returns what a terminal's driver makes of keys that were read in raw mode: Enter ends a line, and Ctrl-U takes back what was
-// typed of it.
+// typed of it. Ctrl-D is dropped: the next one leaves.
 func cooked(typed string) string {
-	typed = strings.ReplaceAll(typed, "\r", "\n")
+	typed = strings.NewReplacer("\r", "\n", "\x04", "").Replace(typed)
 	lines := strings.SplitAfter(typed, "\n")
 	for i, line := range lines {
 		lines[i] = line[strings.LastIndexByte(line, 0x15)+1:]
@@ -58,16 +58,17 @@ var positionReport = regexp.MustCompile(`\x1b\[[0-9]+;[0-9]+R`)
 // read reads a line, or all lines of a paste that the terminal has marked. Ctrl-C takes back what came of a paste: the terminal's
 // driver drops the rest and its end.
 func (p *plainReader) read(r *bufio.Reader) (string, error) {
-	text, err := r.ReadString('\n')
-	cancelled := p.cancelled.Load()
-	for err == nil && strings.Count(text, pasteStart) > strings.Count(text, pasteEnd) {
-		var more string
-		more, err = r.ReadString('\n')
+	line, err := r.ReadString('\n')
+	begun := func(line string) int { return strings.Count(line, pasteStart) - strings.Count(line, pasteEnd) }
+	lines, pastes, cancelled := []byte(line), begun(line), p.cancelled.Load()
+	for err == nil && pastes > 0 {
+		line, err = r.ReadString('\n')
 		if now := p.cancelled.Load(); now != cancelled {
-			cancelled, text = now, ""
+			cancelled, lines, pastes = now, nil, 0
 		}
-		text += more
+		lines, pastes = append(lines, line...), pastes+begun(line)
 	}
+	text := string(lines)
 	if text != "" && err == io.EOF {
 		err = nil
 	}

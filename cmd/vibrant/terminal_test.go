@@ -215,6 +215,29 @@ func TestALongPasteIsThereAtOnce(t *testing.T) {
 	h.leaves(0)
 }
 
+// TestMillionsOfPastedCharactersAreReadInLinearTime reads what took minutes where each line was read with all before it.
+func TestMillionsOfPastedCharactersAreReadInLinearTime(t *testing.T) {
+	text := strings.Repeat("a line of the paste\n", 250_000)
+	start := time.Now()
+	plain := newPlainReader(strings.NewReader(pasteStart+text+pasteEnd+"\nnext\n"), io.Discard)
+	defer plain.close()
+	if got, err := plain.line(""); got != text || err != nil {
+		t.Errorf("plain: %d characters, %v", len(got), err)
+	}
+	if got, err := plain.line(""); got != "next" || err != nil {
+		t.Errorf("after it %.40q, %v", got, err)
+	}
+	marked := &pasteReader{r: strings.NewReader("a" + pasteStart + text + pasteEnd + "b")}
+	keys, err := io.ReadAll(marked)
+	if want := "a" + string(pasteKey) + "b"; string(keys) != want || err != nil {
+		t.Errorf("%.40q, %v", keys, err)
+	}
+	if line, _, ok := marked.insert([]rune{pasteKey}, 1); !ok || len(line) != len(text)-1 {
+		t.Errorf("%d characters, %v", len(line), ok)
+	}
+	t.Logf("%d characters took %v", len(text), time.Since(start))
+}
+
 func TestBackspaceTakesAWholeGrapheme(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	h := chatOn(t, true)
@@ -236,6 +259,12 @@ func TestAnEarlyCtrlDKeepsNoLaterOneFromLeaving(t *testing.T) {
 	h.expect(">>> ")
 	h.enter("\x00\x04")
 	h.leaves(0)
+}
+
+func TestKeysBeforeAPromptAreCooked(t *testing.T) {
+	if got := cooked("no\x15hi\r\x04so\x04"); got != "hi\nso" {
+		t.Errorf("%q", got)
+	}
 }
 
 // renamed gives a file of package testmodel another name of at most 36 bytes. 32 bytes more keep the tensors aligned.
