@@ -183,6 +183,35 @@ func TestDroppedBuffersAreCollectedUnderPressure(t *testing.T) {
 	}
 }
 
+// TestMemoryOfAStreamThatIsBeingClosedIsNotReusedEarly frees a buffer while its stream's end waits for the work that writes to it.
+func TestMemoryOfAStreamThatIsBeingClosedIsNotReusedEarly(t *testing.T) {
+	d, _ := openFake(t, fake.Config{Delay: 5 * time.Millisecond})
+	s := must[*Stream](t)(d.NewStream())
+	a := must[*Buffer](t)(s.Alloc(5000))
+	for range 10 {
+		if err := a.CopyFromHost(pattern(5000, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := make(chan error)
+	go func() { ended <- s.Close() }()
+	for held := 0; held < 20; held++ { // and not for what Close does first
+		if time.Sleep(100 * time.Microsecond); s.stream.mu.TryLock() {
+			s.stream.mu.Unlock()
+			held = 0
+		}
+		if s.stream.closed.Load() {
+			break // on a busy machine the work is done: the test tells nothing then
+		}
+	}
+	a.Free()
+	b := must[*Buffer](t)(d.Alloc(5000))
+	second, got := pattern(5000, 2), make([]byte, 5000)
+	if err := errors.Join(b.CopyFromHost(second), <-ended, b.CopyToHost(got)); err != nil || !bytes.Equal(got, second) {
+		t.Errorf("the memory was written to by the stream that had it before (%v)", err)
+	}
+}
+
 func TestDroppedBuffersAreFreedByTheCollector(t *testing.T) {
 	d, _ := openFake(t, fake.Config{})
 	func() { must[*Buffer](t)(d.Alloc(1 << 20)) }()

@@ -260,9 +260,9 @@ func (s *stream) shut() error {
 	if s.closed.Load() {
 		return nil
 	}
-	s.closed.Store(true)
 	err := s.kernel.Synchronize()
 	s.finished.Store(s.enqueued.Load())
+	s.closed.Store(true) // not before: the pool takes the work of a closed stream for finished
 	s.staging.release(s.dev)
 	s.dev.pool.dropStream(s)
 	if cerr := s.kernel.Close(); err == nil {
