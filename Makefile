@@ -148,18 +148,23 @@ test: need-go test-go $(if $(HAVE_CC),test-library test-dist test-cgo test-c) $(
 # The longest come first, so that none is left alone at the end.
 LONGEST_TESTS := ./tensor ./internal/language/engine . ./cmd/vibrant
 
-# go vet checks more than go test does by itself. Operations in pure Go are tested beside those in C where a compiler is.
+# go vet checks more than go test does by itself. Operations in pure Go are tested beside those in C where a compiler is, and what takes
+# whole models of many formats longest is left to test-cgo, which has it in C.
+BESIDE_C = ^TestOps$$/^go$$|^Test(ModelsOfEveryFormatCompute|QuantizedPerplexityIsThat|PerplexityOverAQuantizedCache)
 test-go: need-go
 	CGO_ENABLED=0 $(GO) vet ./...
-	CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m $(if $(HAVE_CC),-skip '^TestOps$$/^go$$') $(LONGEST_TESTS) ./...
+	CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m $(if $(HAVE_CC),-skip '$(BESIDE_C)') $(LONGEST_TESTS) ./...
 
 # Programs without cgo that find libvibrant.so. What differs from test-cgo are the calls, of which short tests make each one; the kernels
-# behind them are the same objects' code. The race detector needs cgo: it watches the package that calls the library.
+# behind them are the same objects' code, and of models those that others computed too. The race detector needs cgo: it watches the
+# package that calls the library.
 test-library: need-go need-cc
 	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) build/lib/libvibrant.so
 	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=0 $(GO) test -short -vet=off -timeout 30m -skip '/^(go|fake)$$' \
-	  ./tensor/... ./internal/language/engine/... ./internal/backend/dynamic ./gpu/...
-	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -race ./internal/backend/dynamic
+	  ./tensor/... ./internal/backend/dynamic ./gpu/...
+	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=0 $(GO) test -short -vet=off -timeout 30m -skip '/^(go|fake)$$' \
+	  -run 'Match(Transformers|Llama2C)$$' ./internal/language/engine
+	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so $(RACE) ./internal/backend/dynamic
 	$(GO) test -vet=off -timeout 30m -count 1 -skip '/^(pure_Go|cgo)' ./internal/check/downstream
 
 # The archive of this machine's processor is made, refused where a byte of it changed, installed and run.
@@ -170,12 +175,13 @@ test-dist: need-go need-cc
 # Devices in pure Go, the CPU named go and the fake GPU, are the same in both builds, and slow: test-go tests them, and packages that
 # have no C below them but that of mapped files. The race detector watches the fake GPU, whose streams are goroutines, and the CPU in C:
 # it sees no C, which is compiled in half of the time here. Its values are tested above.
+RACE = CGO_ENABLED=1 CGO_CFLAGS=-O1 $(GO) test -tags debug -vet=off -timeout 30m -race
 OVER_C = {{if .ForTest}}{{$$p := .ForTest}}{{range .Deps}}{{if eq . "github.com/vibrant-ml/vibrant/csrc"}}{{$$p}}{{end}}{{end}}{{end}}
 test-cgo: need-go need-cc
 	CGO_ENABLED=1 $(GO) vet ./...
 	CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -skip '/^(go|fake)$$' $(LONGEST_TESTS) ./internal/mapped ./internal/language/gguf \
 	  ./gguf $$(CGO_ENABLED=1 $(GO) list -test -f '$(OVER_C)' ./... | sort -u)
-	CGO_ENABLED=1 CGO_CFLAGS=-O1 $(GO) test -tags debug -vet=off -timeout 30m -race -short -skip '/^go$$' ./tensor/... ./internal/language/engine/... ./gpu/... ./internal/backend/fake/...
+	$(RACE) -short -skip '/^go$$' ./tensor/... ./internal/language/engine/... ./gpu/... ./internal/backend/fake/...
 
 test-real: need-go ## hold the trained models in the folders of VIBRANT_REAL_MODELS to exact arithmetic, on the CPU and a GPU
 	@[ -n "$$VIBRANT_REAL_MODELS" ] || { echo "make: VIBRANT_REAL_MODELS names no folder with trained models" >&2; exit 1; }
@@ -234,14 +240,14 @@ test-asan: need-go need-cc ## run tests of tensors and models over C kernels und
 soak: need-go ## fuzz by 1,000,000 executions a target, and run the long forms of the tests (hours; each prints its figures)
 	$(GO) run ./internal/check/soak $(ARGS)
 
-# Runs the tests where a GPU is. Elsewhere vet checks the types of all, and the longest are linked: the objects and
-# what calls them are the same in each.
+# Runs the tests where a GPU is. Elsewhere vet checks the types of all, and the tests of tensors are linked: the objects and what calls
+# them are the same in each.
 test-cuda: need-go need-cc lib-cuda
 	CGO_ENABLED=1 $(GO) vet -tags cuda ./...
 ifneq ($(GPU),)
 	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" ./...
 else
-	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" -c -o /dev/null $(LONGEST_TESTS)
+	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" -c -o /dev/null ./tensor
 	$(GO) test -timeout 30m -count 1 -run 'TestDownstreamModule/cuda_linked' ./internal/check/downstream
 endif
 
