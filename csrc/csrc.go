@@ -36,7 +36,6 @@ static vb_status stream_create(vb_stream **stream, vb_device *device, uintptr_t 
 import "C"
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
@@ -65,27 +64,12 @@ type backend struct {
 
 func (b backend) Name() string { return b.name }
 
-// Devices opens every device for a moment, since only then what it is can be told.
 func (b backend) Devices() ([]kernel.Info, error) {
 	var count C.int
 	if err := check(b.name+" devices", C.vb_device_count(&count, b.kind), nil); err != nil {
 		return nil, err
 	}
-	var infos []kernel.Info
-	var unusable error
-	for i := range int(count) {
-		d, err := b.Open(i, kernel.Options{})
-		if errors.Is(err, kernel.ErrNoKernelImage) { // the next GPU may be another
-			unusable = err
-			continue
-		}
-		if err != nil {
-			return infos, err
-		}
-		infos = append(infos, d.Info())
-		d.Close()
-	}
-	return infos, unusable
+	return kernel.Infos(b, int(count))
 }
 
 func (b backend) Open(index int, o kernel.Options) (kernel.Device, error) {

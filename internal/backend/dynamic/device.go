@@ -4,7 +4,6 @@ package dynamic
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"unsafe"
 
@@ -40,7 +39,6 @@ type backend struct {
 
 func (b backend) Name() string { return b.name }
 
-// Devices opens every device for a moment, since only then what it is can be told.
 func (b backend) Devices() ([]kernel.Info, error) {
 	if found().path == "" {
 		return nil, check(b.name+" devices", uintptr(kernel.StatusNotCompiled), nil)
@@ -49,21 +47,7 @@ func (b backend) Devices() ([]kernel.Info, error) {
 	if err := check(b.name+" devices", invoke(fnDeviceCount, uintptr(unsafe.Pointer(&count)), b.kind), nil); err != nil {
 		return nil, err
 	}
-	var infos []kernel.Info
-	var unusable error
-	for i := range int(count) {
-		d, err := b.Open(i, kernel.Options{})
-		if errors.Is(err, kernel.ErrNoKernelImage) { // the next GPU may be another
-			unusable = err
-			continue
-		}
-		if err != nil {
-			return infos, err
-		}
-		infos = append(infos, d.Info())
-		d.Close()
-	}
-	return infos, unusable
+	return kernel.Infos(b, int(count))
 }
 
 // deviceInfo is vb_device_info.

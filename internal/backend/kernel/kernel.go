@@ -75,6 +75,23 @@ type Backend interface {
 	Open(index int, o Options) (Device, error)
 }
 
+// Infos describes the devices of a backend, of which there are count. It opens each for a moment, since only then what it is can be told.
+func Infos(b Backend, count int) (infos []Info, unusable error) {
+	for i := range count {
+		d, err := b.Open(i, Options{})
+		if errors.Is(err, ErrNoKernelImage) { // the next GPU may be another
+			unusable = err
+			continue
+		}
+		if err != nil {
+			return infos, err
+		}
+		infos = append(infos, d.Info())
+		d.Close()
+	}
+	return infos, unusable
+}
+
 // Device is an opened device. All methods may be called from any goroutine.
 type Device interface {
 	Info() Info
