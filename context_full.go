@@ -11,8 +11,8 @@ type ContextFull string
 const (
 	// ContextStop has Send fail with ErrContextFull. It is the default.
 	ContextStop ContextFull = "stop"
-	// ContextDrop has the oldest turns leave the conversation, each question with its answer, until the newest question fits
-	// and a quarter of the context (or Generation.MaxTokens, where that is less) is free for its answer. The system message
+	// ContextDrop has the oldest turns leave the conversation, each question with its answer, until the newest question fits.
+	// A quarter of the context, or Generation.MaxTokens where that is less, is left free for its answer. The system message
 	// stays. Session.Dropped counts what has left. A question that does not fit alone fails with ErrContextFull.
 	ContextDrop ContextFull = "drop"
 )

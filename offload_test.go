@@ -163,8 +163,8 @@ func TestGPUsHaveTheirLayersInTwoRuns(t *testing.T) {
 }
 
 // TestDevicesTakeWhatIsPlanned compares the plan of each device with what its pool has given out after an answer, for each way of
-// dividing a model. 3 % are left to the sizes of the pool's blocks, 8 KiB to what a stream has of its own, and 16 KiB to scratch memory,
-// of which the most is planned that kernels may ask for.
+// dividing a model. 3 % are left to the sizes of the pool's blocks, 8 KiB to a stream's own memory, and 16 KiB to scratch memory: the plan
+// has the most that kernels may ask for.
 func TestDevicesTakeWhatIsPlanned(t *testing.T) {
 	dense := testmodel.Random(testmodel.Shape{Hidden: 128, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 32, FeedForward: 256, Vocab: 2000, Context: 8192})
 	experts, err := os.ReadFile(testdata.Path(t, "models/tiny-qwen3moe.gguf"))

@@ -207,8 +207,8 @@ func revision() string {
 	return text
 }
 
-// fingerprint is a hash of a file's size and metadata, and of its tensors' names, types, shapes and some bytes at the beginning, in the
-// middle and at the end of each: all of a large file would take seconds to read.
+// fingerprint is a hash of a file's size and metadata, and of its tensors' names, types and shapes. Of each tensor it takes some bytes at
+// the beginning, in the middle and at the end: all of a large file would take seconds to read.
 func fingerprint(f *gguf.File) (string, error) {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%d\n", f.Size)

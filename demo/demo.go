@@ -1,5 +1,5 @@
-// Package demo embeds a small language model of 7 MB in the program that imports it, as the one that vibrant.Open and the
-// rest of package vibrant use for the path "":
+// Package demo embeds a small language model of 7 MB in the program that imports it. Package vibrant uses that model for the
+// path "":
 //
 //	import _ "github.com/vibrant-ml/vibrant/demo"
 //

@@ -4,8 +4,8 @@
 // Versions 2 and 3, little-endian, also of models that are divided among several files. A file is mapped: opening one of many
 // gigabytes reads its head alone. tensor.FromGGUF makes a tensor of one of the file.
 //
-// Files come from strangers: every count, length, offset and product is checked before it is used, memory stays proportional to the
-// size of the head, and errors name the key or tensor and the byte.
+// Files come from strangers: every count, length, offset and product is checked before it is used. Memory stays proportional to the
+// size of the head. Errors name the key or tensor and the byte.
 package gguf
 
 import (
@@ -117,8 +117,8 @@ func (f *File) Data(name string) (data []byte, keep any, err error) {
 	return data, f.f.Keep(t), nil
 }
 
-// The methods below return the value of a key, an error that wraps ErrNoKey where it is missing, or an error that names the key and its type
-// where the type is another.
+// The methods below return the value of a key. A key that is missing is an error that wraps ErrNoKey; a key of another type is an error that
+// names the key and its type.
 
 // Keys returns the keys in the order of the file. The caller must not change the slice.
 func (f *File) Keys() []string { return f.f.Keys() }

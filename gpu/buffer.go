@@ -41,9 +41,8 @@ func (s *Stream) AllocInto(b *Buffer, bytes int64) error {
 	return b.hold(s, blk, bytes, err)
 }
 
-// Reserve is Alloc for the few large pieces that live long, such as a model's weights: of the size asked for (up to 256
-// bytes) instead of the next size class, and given back to the device by Free, which waits for the device's work, instead
-// of being kept for later.
+// Reserve is Alloc for the few large pieces that live long, such as a model's weights. They have the size asked for (up to 256
+// bytes), not that of the next class. Free waits for the device's work and gives them back to the device, not to the pool.
 func (s *Stream) Reserve(bytes int64) (*Buffer, error) {
 	b := new(Buffer)
 	blk, err := s.dev.pool.reserve(s.stream, bytes)

@@ -163,8 +163,8 @@ func (d *Device) ScratchBytes(p kernel.Pass) int64 {
 // Stream returns the default stream.
 func (d *Device) Stream() *Stream { return d.main }
 
-// SetStrict makes it an error when an operation of package tensor on this device would run elsewhere, or would move an operand
-// that is no weight, whatever tensor.SetStrict says for the process.
+// SetStrict has operations of package tensor on this device fail where they would run elsewhere, or would move an operand that is
+// no weight. It counts whatever tensor.SetStrict says for the process.
 func (d *Device) SetStrict(on bool) { d.strict.Store(on) }
 
 // Strict returns what SetStrict set.

@@ -18,8 +18,8 @@ import (
 type pointers [27]kernel.Ptr
 
 // exec enqueues one op on a stream: f gets the addresses of the operands, of which the first `outputs` are written.
-// Operands may be nil. It is where operands meet: what is on another stream is ordered, what is on another device or not
-// aligned is copied, and what the device has no kernel for runs on the CPU, unless strict.
+// Operands may be nil. It is where operands meet: those of another stream are ordered, those of another device, or not aligned,
+// are copied. An operation that the device has no kernel for runs on the CPU, unless strict.
 func exec(op string, s *gpu.Stream, outputs int, f func(kernel.Stream, pointers) error, operands ...*Tensor) {
 	checkRepeats(op, operands[:outputs])
 	again := func(s *gpu.Stream, there []*Tensor) { exec(op, s, outputs, f, there...) }

@@ -192,8 +192,8 @@ func mantissa(text string) string {
 	return m
 }
 
-// floatText returns the shortest text of an element that has a point and is no other element of its type, with as many digits behind the
-// point at most as are printed.
+// floatText returns the shortest text with a point that is no other element of the type. It has at most as many digits behind the point
+// as are printed.
 func floatText(v float32, t DType, format byte) string {
 	if text, special := specialText(v); special {
 		return text

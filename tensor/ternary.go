@@ -303,8 +303,8 @@ func w2a8Output(t DType, codes *Tensor, w *Ternary, fill func(*Tensor)) *Tensor 
 	return out
 }
 
-// W2A8Into writes W2A8(codes, scales, w, o) to dst of F32, F16 or BF16, or W2A8Sums(codes, w) to one of I32, which takes neither
-// scales nor what o adds, and ignores w's scales. Panics: *ShapeError, *OpError.
+// W2A8Into writes W2A8(codes, scales, w, o) to dst of F32, F16 or BF16. To dst of I32 it writes W2A8Sums(codes, w), which takes
+// neither scales nor addends, and ignores w's scales. Panics: *ShapeError, *OpError.
 func W2A8Into(dst, codes, scales *Tensor, w *Ternary, o W2A8Options) {
 	const op = "w2a8"
 	n := codes.rows()

@@ -23,8 +23,8 @@ type Operations[T, O, A, W, R, N any] struct {
 	NormSwiGLU func(dst, x, norm T, eps float32, gate, up, normed, product T)
 	// LinearAdd writes a + Linear(x, w, bias) to dst, which may be a; product is scratch of dst's shape.
 	LinearAdd func(dst, a, x, w, bias, product T)
-	// BitLinear writes the products of x, or of a gated unit, normed and rounded to int8 by rows, with up to three ternary
-	// matrices to dst, with add (nil for none, may be the first of dst) added to the first.
+	// BitLinear writes products with up to three ternary matrices to dst. Their left factor is x or a gated unit, normed and
+	// rounded to int8 by rows. add is added to the first product; it is nil for none, and may be the first of dst.
 	BitLinear func(dst []T, add, x T, matrices []*N, a Rounding[T, A])
 	// FeedForward writes x + Linear(SwiGLU(Linear(h, a.Gate, nil), Linear(h, a.Up, nil)), a.Down, nil) with
 	// h = RMSNorm(x, a.Norm, a.Eps) to dst, which may be x. It hands over to the NormQKV that follows.
@@ -41,9 +41,8 @@ type Operations[T, O, A, W, R, N any] struct {
 	// and w is packed. nextNorm is the norm of the FeedForward that follows, with the same scratch normed; both nil for none.
 	// next is the V of its GateUpdate and UpUpdate. It hands over to that FeedForward.
 	AttentionLinearAdd func(dst, a, q, k, v T, o O, w, bias T, update LowRank[T], codes, attended, product, nextNorm, normed T, next [2]T) Handoff
-	// NormQKV computes what attention reads: with h = RMSNorm(x, a.Norm, a.Eps), the queries RoPE(Linear(h, a.Q,
-	// a.QBias)) go to q (batch, seq, heads, dim), and the keys, likewise, and values Linear(h, a.V, a.VBias) to the
-	// caches as KVWrite does.
+	// NormQKV computes the operands of attention from h = RMSNorm(x, a.Norm, a.Eps). The queries RoPE(Linear(h, a.Q, a.QBias))
+	// go to q (batch, seq, heads, dim). Keys, likewise, and values Linear(h, a.V, a.VBias) go to the caches as by KVWrite.
 	NormQKV func(q, k, v, x T, a QKV[T]) W
 	// RoPEKVWrite writes RoPE(qIn) to q (batch, seq, heads, dim), which may be qIn, and the keys RoPE(kNew) and values vNew
 	// to the caches k and v as KVWrite does; kNew is scratch afterwards.

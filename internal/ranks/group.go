@@ -1,5 +1,5 @@
-// Package ranks joins processes that compute together, each a rank: it finds the place of this process in the variables of a
-// launcher, meets the others at rank 0's address over TCP, carries messages between them, and tells all when one is lost.
+// Package ranks joins processes that compute together, each a rank. It finds the place of this process in the variables of a
+// launcher and meets the others at rank 0's address over TCP. It carries messages between them, and tells all when one is lost.
 //
 // The ranks form a star: each has a connection to rank 0, which passes on what others send each other. So one port is open, on
 // one host, and until all are there. A rank sends a sign of life every second. A rank that is silent for five, or whose

@@ -49,8 +49,8 @@ type Header struct {
 // Read reads an array from r, which it leaves behind the array, onto the CPU.
 func Read(r io.Reader) (*tensor.Tensor, error) { return read(r, nil) }
 
-// ReadAs is Read converted to another type: those of tensors as tensor.Convert does, and float64 to F32, and 16- and 64-bit integers and
-// uint32 to I32 (a value that I32 does not hold is an error) or to F32, rounded to nearest.
+// ReadAs is Read converted to another type. Types of tensors are converted as by tensor.Convert, float64 to F32, and 16- and 64-bit
+// integers and uint32 to I32 or, rounded to nearest, to F32. A value that I32 does not hold is an error.
 func ReadAs(r io.Reader, t tensor.DType) (*tensor.Tensor, error) { return read(r, &t) }
 
 func read(r io.Reader, to *tensor.DType) (*tensor.Tensor, error) {

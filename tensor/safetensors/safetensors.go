@@ -197,8 +197,8 @@ func (f *File) Info(name string) (Info, error) {
 	return f.tensors[i], nil
 }
 
-// Tensor returns a tensor on a device. On a CPU it lies in the mapped file where its data is aligned to 16 bytes, as Write's are for
-// the most part, and else in memory of its own; it may be written either way, and the file does not change. Tensors of one name
+// Tensor returns a tensor on a device. On a CPU it lies in the mapped file where its data is aligned to 16 bytes, as most data by
+// Write is; else it has memory of its own. It may be written either way, and the file does not change. Tensors of one name
 // that lie in the file share memory.
 //
 // Errors: ErrNoTensor; ErrType for a type that tensors do not have, such as F64 and I64 (TensorAs converts these).
@@ -206,8 +206,8 @@ func (f *File) Tensor(d *gpu.Device, name string) (*tensor.Tensor, error) {
 	return f.load(d, name, nil)
 }
 
-// TensorAs is Tensor converted to another type: those of tensors as tensor.Convert does, and F64 to F32, and I16, I64, U16, U32
-// and U64 to I32 (a value that I32 does not hold is an error) or to F32, rounded to nearest.
+// TensorAs is Tensor converted to another type. Types of tensors are converted as by tensor.Convert, F64 to F32, and I16, I64, U16,
+// U32 and U64 to I32 or, rounded to nearest, to F32. A value that I32 does not hold is an error.
 func (f *File) TensorAs(d *gpu.Device, name string, t tensor.DType) (*tensor.Tensor, error) {
 	return f.load(d, name, &t)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Check runs one case on a device against the reference, and again in place and with packed weights where the operation
-// has these, and returns the greatest error in units of the tolerance's measure.
+// has these. It returns the greatest error in units of the tolerance's measure.
 func (op *Op) Check(d *gpu.Device, c Case, seed uint64) (worst float64, err error) {
 	return op.CheckEach([]*gpu.Device{d}, c, seed)
 }

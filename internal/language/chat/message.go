@@ -8,8 +8,8 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/language/chat/jinja"
 )
 
-// Message is one message of a conversation: a JSON object with a role, mostly a content (a string, or a list of parts of
-// which those of type text have a text), and whatever else templates look at (tool_calls, tool_call_id, name,
+// Message is one message of a conversation: a JSON object with a role and, mostly, a content. The content is a string, or a list
+// of parts, of which those of type text have a text. Templates may look at other keys (tool_calls, tool_call_id, name,
 // reasoning_content). Its keys keep their order. Messages are values: the methods that change one return a copy.
 type Message struct{ fields *jinja.Dict }
 

@@ -1,9 +1,8 @@
 // Package engine runs a model token by token: a session prefills a prompt in chunks, keeps the keys and values of what it
 // has computed, and generates. It works on token ids; text is its callers' business.
 //
-// Everything of a session happens on its own stream and in memory of its own, so sessions of one model run side by side,
-// and a step of generation is one graph that is captured once and replayed: the token id, its position and the length of
-// the cache are read from device memory.
+// A session has its own stream and memory, so sessions of one model run side by side. A step of generation is one graph that
+// is captured once and replayed: the token id, its position and the length of the cache are read from device memory.
 package engine
 
 import (

@@ -270,8 +270,8 @@ func (f *File) get(key, want string, accept func(Value) bool) (Value, error) {
 	return v, nil
 }
 
-// The getters below return the value of a key, an error that wraps ErrNoKey where it is missing, or one that names the
-// key and its type where it is of another type. Those with Or return a default instead where the key is missing.
+// The getters below return the value of a key. A key that is missing is an error that wraps ErrNoKey; a key of another type is
+// an error that names the key and its type. Those with Or return a default instead where the key is missing.
 
 // String returns a string.
 func (f *File) String(key string) (string, error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// bitnetB158 is BitNet b1.58: llama's blocks with rotate-half RoPE, squared ReLU, a norm before the last product of each half, and
-// seven products a layer of ternary weights with inputs that are rounded to int8 by rows.
+// bitnetB158 is BitNet b1.58: llama's blocks with rotate-half RoPE, squared ReLU, and a norm before the last product of each half.
+// The seven products of a layer have ternary weights, and inputs that are rounded to int8 by rows.
 //
 // Ma et al. 2024, "The Era of 1-bit LLMs"; Ma et al. 2025, "BitNet b1.58 2B4T Technical Report".
 var bitnetB158 = architecture{

@@ -83,8 +83,8 @@ func (d *deltaNet) tensors(c *Config, l *layer) []spec {
 	})
 }
 
-// deltaNet returns the output of a layer's delta net for h: the convolution mixes a few tokens of each channel of q, k and
-// v, the delta rule writes values to a state and reads them by queries, and what was read is normed and gated.
+// deltaNet returns the output of a layer's delta net for h. The convolution mixes a few tokens of each channel of q, k and v.
+// The delta rule writes values to a state and reads them by queries; the values read are normed and gated.
 func (g *graph) deltaNet(h *value, d *deltaNet, l *layer) *value {
 	state := len(g.states)
 	g.states = append(g.states, stateShape{})

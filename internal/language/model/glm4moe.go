@@ -7,8 +7,8 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// glm4moe is GLM 4.5 and 4.6: biases on q, k and v, norms of their heads in some, a part of each head rotated, and
-// after the first layers experts, chosen by a sigmoid and a bias for the choice alone, with one that every token has.
+// glm4moe is GLM 4.5 and 4.6: biases on q, k and v, norms of their heads in some models, a part of each head rotated. Layers
+// after the first ones have experts, chosen by a sigmoid and a bias for the choice alone, and an expert that every token has.
 // Its draft layers, which come after the others, are not used.
 //
 // GLM-4.5 Team 2025, "GLM-4.5: Agentic, Reasoning, and Coding (ARC) Foundation Models".

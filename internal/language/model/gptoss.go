@@ -7,8 +7,8 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
-// gptOSS is gpt-oss: biases everywhere, attention with sinks, of which every second layer from the first on sees a
-// window, and experts with a clamped SwiGLU, chosen by a softmax over the chosen alone.
+// gptOSS is gpt-oss: biases everywhere, and attention with sinks, which sees a window in every second layer from the first on.
+// Experts have a clamped SwiGLU and are weighted by a softmax over the chosen alone.
 //
 // OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card".
 var gptOSS = architecture{

@@ -327,8 +327,8 @@ func (c *Config) placeWeight(stored *gguf.Tensor, bound *weight, d *gpu.Device, 
 	return w, nil
 }
 
-// ModelBytes predicts the memory of the weights and RoPE tables of f on a device, where a CPU uses most of them in the
-// mapped file, and how much more is taken while they are loaded.
+// ModelBytes predicts the memory of the weights and RoPE tables of f on a device, and how much more is taken while they are
+// loaded. A CPU uses most weights in the mapped file.
 func (c *Config) ModelBytes(f *gguf.File, d *gpu.Device, context int) (bytes, loading int64, err error) {
 	p, err := c.plan(f, d, context)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Eval asks the embedded model its held-out questions, greedily, through the public package, and prints the score: what
-// make demo-eval runs. It fails where the model falls short of what it is shipped with, and where an answer is not the
-// golden one, token for token, though none of its tokens was a close call.
+// Eval asks the embedded model its held-out questions, greedily, through the public package, and prints the score: make demo-eval
+// runs it. It fails where the score is below that of the shipped model. It also fails where an answer is not the golden one, token
+// for token, though none of its tokens was a close call.
 //
 //	go run ./scripts/demo_model/eval [-device cpu|cuda] [-m FILE.gguf] [-lora FILE.gguf] [-golden] [-v]
 //

@@ -17,8 +17,8 @@ type Value any
 type Span struct{ Start, End, Source int }
 
 // Str is a string that remembers which of its bytes came from outside of the template. Every operation of the
-// interpreter carries the marks along (slices, trims, concatenations, case changes, JSON escapes), so that a rendered
-// prompt tells what was typed by a user from what the template wrote, even where both read the same.
+// interpreter carries the marks along: slices, trims, concatenations, case changes, JSON escapes. So a rendered prompt tells
+// a user's words from those of the template, even where both read the same.
 //
 // A Str is never changed. Its spans are sorted, not empty, and do not overlap.
 type Str struct {
