@@ -78,15 +78,11 @@ func program(block string) string {
 	return "package main\nimport \"context\"\n" + imports + "func main() {\nctx := context.Background()\n_ = ctx\n" + block + "}\n"
 }
 
-// TestNamesInReliabilityExist holds the tests that docs/reliability.md names against those that there are.
-func TestNamesInReliabilityExist(t *testing.T) {
-	const root = "../../.."
-	text, err := os.ReadFile(filepath.Join(root, "docs", "reliability.md"))
-	if err != nil {
-		t.Skipf("the sources are not here: %v", err)
-	}
+// TestTestsOfThePagesExist holds the tests that pages name against those that there are.
+func TestTestsOfThePagesExist(t *testing.T) {
+	texts := readPages(t)
 	var all strings.Builder
-	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && strings.HasSuffix(path, "_test.go") {
 			source, e := os.ReadFile(path)
 			all.Write(source)
@@ -97,14 +93,17 @@ func TestNamesInReliabilityExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	names := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1)
-	if len(names) < 30 {
-		t.Fatalf("%d names", len(names))
-	}
-	for _, name := range names {
-		if !strings.Contains(all.String(), "func "+name[1]+"(") {
-			t.Errorf("docs/reliability.md names %s, which is nowhere", name[1])
+	found := 0
+	for page, text := range texts {
+		for _, name := range regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Za-z0-9]+)`").FindAllStringSubmatch(text, -1) {
+			found++
+			if !strings.Contains(all.String(), "func "+name[1]+"(") {
+				t.Errorf("%s names %s, which is nowhere", page, name[1])
+			}
 		}
+	}
+	if found < 50 {
+		t.Errorf("only %d names were found", found)
 	}
 }
 
