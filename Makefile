@@ -60,6 +60,7 @@ ifneq ($(and $(NVCC),$(GPU)),)
 	@$(MAKE) --no-print-directory build-cuda
 else
 	@test -n "$(HAVE_CC)" || echo "make: no C compiler ($(CC)): building the slower pure Go kernels (Debian: apt install build-essential)" >&2
+	@test -x bin/vibrant || echo "make: building bin/vibrant$(if $(HAVE_CC), and its C kernels), which takes a minute or two the first time"
 	CGO_ENABLED=$(CGO) $(GO) build -trimpath -ldflags '-s -w' -o bin/vibrant ./cmd/vibrant
 endif
 
