@@ -62,6 +62,29 @@ func TestGoBlocksOfTheDocsCompile(t *testing.T) {
 	}
 }
 
+// TestCBlockOfReadmeCompiles has a C compiler check the types of README's C, as the body of a function of its operands.
+func TestCBlockOfReadmeCompiles(t *testing.T) {
+	block := regexp.MustCompile("(?s)```c\n(.*?)```").FindStringSubmatch(readPages(t)["README.md"])
+	if block == nil {
+		t.Fatal("README.md has no C")
+	}
+	cc, err := exec.LookPath("gcc")
+	if err != nil {
+		t.Skip("there is no gcc")
+	}
+	check := func(body string) ([]byte, error) {
+		c := exec.Command(cc, "-std=c11", "-Wall", "-Werror", "-fsyntax-only", "-I", filepath.Join(root, "csrc"), "-x", "c", "-")
+		c.Stdin = strings.NewReader("#include \"vibrant.h\"\nvoid f(void *c, const void *a, const void *b, int64_t m, int64_t k, int64_t n) {\n" + body + "}\n")
+		return c.CombinedOutput()
+	}
+	if out, err := check(block[1]); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if _, err := check(strings.Replace(block[1], "VB_F32, ", "", 1)); err == nil {
+		t.Error("a call without one of its arguments is taken")
+	}
+}
+
 // program completes a block.
 func program(block string) string {
 	if strings.HasPrefix(block, "package ") || strings.Contains(block, "\npackage ") {
