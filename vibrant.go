@@ -292,14 +292,14 @@ func openFile(path string) (*gguf.File, error) {
 func open(ctx context.Context, openFile func() (*gguf.File, error), path string, c config) (_ *Model, err error) {
 	m := &Model{config: c, owned: map[io.Closer]struct{}{}}
 	m.life.release = m.release
-	if m.ranks, err = c.join(ctx); err != nil {
+	if m.ranks, err = m.config.join(ctx); err != nil {
 		return nil, err
 	}
-	open := c.open
+	open := m.config.open
 	// Ranks have their devices by their numbers. Where the address space is limited, what the file and the devices ask for ahead would
 	// not fit at once.
 	if m.ranks == nil && !mapped.Limited() {
-		ahead := c.openAhead()
+		ahead := m.config.openAhead()
 		defer ahead.drop()
 		open = ahead.take
 	}
@@ -320,7 +320,24 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 			}
 		}
 	}()
-	t, err := tokenizer.FromGGUF(f, c.preTokenizer)
+	shape, err := m.read(f)
+	if err != nil {
+		return nil, err
+	}
+	fit, err := m.plan(f, shape, open)
+	if err != nil {
+		return nil, err
+	}
+	m.name = displayName(fit.name, path)
+	if err := m.load(ctx, f, shape, fit); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// read takes the tokenizer, the chat template and the model's shape from its file.
+func (m *Model) read(f *gguf.File) (*model.Config, error) {
+	t, err := tokenizer.FromGGUF(f, m.config.preTokenizer)
 	if err == nil {
 		m.tokenizer = &Tokenizer{t}
 	} else if !errors.Is(err, tokenizer.ErrNoVocab) {
@@ -336,6 +353,13 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 		return nil, err
 	}
 	phase.Done("shape read")
+	return shape, nil
+}
+
+// plan opens the devices, agrees with other ranks, and holds that the model fits.
+func (m *Model) plan(f *gguf.File, shape *model.Config, open func() ([]*gpu.Device, string, error)) (*Fit, error) {
+	c := &m.config
+	var err error
 	if m.ranks != nil {
 		if c.device, err = c.rankDevice(); err != nil {
 			return nil, err
@@ -348,15 +372,14 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 	where.ranks = m.ranks
 	m.where, m.devices, m.device, m.deviceNote = where, where.devices, where.leader(), where.note
 	if m.ranks != nil {
-		if err := m.agree(f, &c); err != nil {
+		if err := m.agree(f, c); err != nil {
 			return nil, err
 		}
-		m.config = c
 	}
 	if m.freeBefore, err = m.free(); err != nil {
 		return nil, err
 	}
-	fit, err := predictShape(f, shape, where, c)
+	fit, err := predictShape(f, shape, where, *c)
 	if err != nil {
 		return nil, err
 	}
@@ -369,16 +392,20 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 		}
 	}
 	phase.Done("memory predicted")
+	m.kvType = fit.kvType
+	c.context, c.chunk = fit.Context, fit.chunk
+	return fit, nil
+}
+
+// load brings the weights to the devices, and the adapters of WithAdapter.
+func (m *Model) load(ctx context.Context, f *gguf.File, shape *model.Config, fit *Fit) (err error) {
 	if onHost(m.device) {
 		f.Fetch(min(m.freeBefore, cgroup.MemoryLimit()) / 4 * 3) // a larger file would drive out its own pages
 	}
-	m.name = displayName(fit.name, path)
-	m.kvType = fit.kvType
-	m.config.context, m.config.chunk = fit.Context, fit.chunk
 	start := time.Now()
-	load := model.Options{Config: shape, Context: fit.Context, Placement: where.Placement, Ranks: m.ranks}
-	if c.progress != nil {
-		load.Progress = func(p model.Progress) { c.progress(Progress(p)) }
+	load := model.Options{Config: shape, Context: fit.Context, Placement: m.where.Placement, Ranks: m.ranks}
+	if progress := m.config.progress; progress != nil {
+		load.Progress = func(p model.Progress) { progress(Progress(p)) }
 	}
 	onGPUs, summed := !slices.ContainsFunc(m.devices, onHost), make(chan struct{})
 	go func() { // while weights are copied
@@ -390,20 +417,20 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 	m.model, err = model.LoadSplit(ctx, f, m.devices, load)
 	<-summed
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if paths := adapterPaths(c.adapters); len(paths) > 0 {
-		loaded, err := m.LoadAdapters(ctx, paths...)
+	if adapters := m.config.adapters; len(adapters) > 0 {
+		loaded, err := m.LoadAdapters(ctx, adapterPaths(adapters)...)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i, a := range loaded {
-			m.adapters = append(m.adapters, a.At(c.adapters[i].scale))
+			m.adapters = append(m.adapters, a.At(adapters[i].scale))
 		}
 	}
 	if m.ranks != nil { // until all have loaded
 		if err := m.ranks.Group().Agree(nil, nil); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	m.loadTime = time.Since(start)
@@ -411,7 +438,7 @@ func open(ctx context.Context, openFile func() (*gguf.File, error), path string,
 	if onGPUs {
 		f.Close() // the weights are there; what is kept of the file was copied
 	}
-	return m, nil
+	return nil
 }
 
 // Close gives the model's memory back, and that of its sessions. Answers under way end with ErrClosed. Closing nil
