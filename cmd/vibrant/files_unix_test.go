@@ -179,6 +179,9 @@ func TestLostOutputIsAnError(t *testing.T) {
 		"bench": {onCPU("bench", "-p", "4", "-n", "2", "-r", "1"), {"bench", "--device", "cpu", "--ops", "^Argmax/7b_", "-r", "1"}},
 	}
 	stdin := map[string]string{"render": `[{"role": "user", "content": "hi"}]`, "perplexity": strings.Repeat("I recite. ", 20), "chat": "/help\n"}
+	if !emits() {
+		lines["ptx"] = [][]string{{"ptx", "--help"}}
+	}
 	root := rootCommand()
 	for _, c := range root.Commands() {
 		if len(lines[c.Name()]) == 0 && c.Name() != "pull" { // whose path TestModelsArePulledListedAndNamed reads

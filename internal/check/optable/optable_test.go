@@ -185,7 +185,7 @@ func TestBenchTakesDimensionsAndATolerance(t *testing.T) {
 	if err := bench(given); err == nil || !strings.Contains(err.Error(), "asked for") {
 		t.Errorf("an error that is too large passes: %v", err)
 	}
-	for want, dims := range map[string][]int{"FusedUpdate has 4 dimensions": {9, 24, 40}, "at most 256 ranks": {9, 24, 40, 300}, "operand of": {1 << 40, 24, 40, 4}} {
+	for want, dims := range map[string][]int{"FusedUpdate has 4 dimensions": {9, 24, 40}, "at most 256 ranks": {9, 24, 40, 300}, "operand of": {1 << 30, 24, 40, 4}} {
 		if err := bench(Choice{Match: "^FusedUpdate/bem", Dims: dims}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", dims, err, want)
 		}
