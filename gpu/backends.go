@@ -38,10 +38,13 @@ func CPULibrary() string {
 // libvibrant_cuda.so that was found, or why there are none.
 func CUDALibrary() string { return csrc.CUDALibrary() }
 
-// parseID splits "cuda:1" into its kind and index. It takes the names that Devices lists, and "cuda" for "cuda:0".
+// parseID splits "cuda:1" into its kind and index. A name without a number has 0.
 func parseID(id string) (kind string, index int, err error) {
-	if id == "cpu" || id == "cuda" {
+	switch id {
+	case "cpu", "cuda":
 		return id, 0, nil
+	case "cpu:0":
+		return "cpu", 0, nil
 	}
 	number, numbered := strings.CutPrefix(id, "cuda:")
 	if index, err = strconv.Atoi(number); !numbered || err != nil || index < 0 || strconv.Itoa(index) != number {

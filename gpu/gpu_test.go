@@ -89,7 +89,7 @@ func TestDevicesListsTheCPUFirst(t *testing.T) {
 
 func TestOpenNamesWhatIsWrong(t *testing.T) {
 	for _, id := range []string{"", "tpu", "cuda:", "cuda:x", "cuda:-1", "cuda:+1", "cuda:01", "cuda: 1", "cuda:1 ", " cuda:1", "cuda:1e0", "cuda:0x1",
-		"cuda:-0", "cuda:1_0", "cuda:99999999999999999999", "cuda:1:2", "cpu:0", "cpu:1", "cpu ", "CPU", "CUDA", "CUDA:0"} {
+		"cuda:-0", "cuda:1_0", "cuda:99999999999999999999", "cuda:1:2", "cpu:00", "cpu:1", "cpu ", "CPU", "CUDA", "CUDA:0"} {
 		_, err := Open(id)
 		wants(t, err, ErrInvalid)
 		if err == nil || !strings.Contains(err.Error(), `"`+id+`"`) {
