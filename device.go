@@ -92,7 +92,7 @@ func NoGPU() error {
 
 // deviceKind reads a device's name: "auto", or what package gpu opens.
 func deviceKind(name string) (string, error) {
-	kind, number, numbered := strings.Cut(name, ":")
+	kind, number, numbered := strings.Cut(strings.ToLower(name), ":")
 	n, err := strconv.Atoi(number)
 	valid := !numbered || err == nil && n >= 0 && strconv.Itoa(n) == number
 	switch kind {
@@ -117,7 +117,7 @@ func deviceKind(name string) (string, error) {
 func deviceKinds(names string) ([]string, error) {
 	var kinds []string
 	for _, name := range strings.Split(names, ",") {
-		kind, err := deviceKind(name)
+		kind, err := deviceKind(strings.TrimSpace(name))
 		if err != nil {
 			return nil, err
 		}

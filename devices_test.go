@@ -87,7 +87,7 @@ func TestDevicesThatCannotShareAModelAreErrors(t *testing.T) {
 	data := testmodel.Random(testmodel.Tiny)
 	for names, want := range map[string]error{
 		"cpu,tpu": vibrant.ErrUnknownDevice, "auto,cpu": vibrant.ErrUnknownDevice, "cuda,cuda:0": vibrant.ErrUnknownDevice, "cuda:1,cuda:1": vibrant.ErrUnknownDevice,
-		"gpu:1,cuda:1": vibrant.ErrUnknownDevice, "cuda:0, cuda:1": vibrant.ErrUnknownDevice, "cuda:0,cuda:+1": vibrant.ErrUnknownDevice,
+		"gpu:1,cuda:1": vibrant.ErrUnknownDevice, "cuda:0, CUDA:0": vibrant.ErrUnknownDevice, "cuda:0,cuda:+1": vibrant.ErrUnknownDevice,
 		"cpu,":        vibrant.ErrUnknownDevice,
 		"cpu,cpu,cpu": nil, "cuda:0,cuda:99": nil,
 	} {
