@@ -40,17 +40,15 @@ func CUDALibrary() string { return csrc.CUDALibrary() }
 
 // parseID splits "cuda:1" into its kind and index. A name without a number has 0.
 func parseID(id string) (kind string, index int, err error) {
-	switch id {
-	case "cpu", "cuda":
-		return id, 0, nil
-	case "cpu:0":
-		return "cpu", 0, nil
+	kind, number, numbered := strings.Cut(id, ":")
+	if !numbered {
+		number = "0"
 	}
-	number, numbered := strings.CutPrefix(id, "cuda:")
-	if index, err = strconv.Atoi(number); !numbered || err != nil || index < 0 || strconv.Itoa(index) != number {
+	index, err = strconv.Atoi(number)
+	if err != nil || index < 0 || strconv.Itoa(index) != number || kind != "cuda" && (kind != "cpu" || index != 0) {
 		return "", 0, fmt.Errorf("gpu: device %.40q: %w: want cpu, cuda or cuda:N", id, ErrInvalid)
 	}
-	return "cuda", index, nil
+	return kind, index, nil
 }
 
 // Devices lists the devices of this machine that this build can use, the CPU first. That there is no GPU is no error;
