@@ -120,7 +120,11 @@ func (p *puller) model(ctx context.Context, quant string) (string, error) {
 func tokenOfFile() string {
 	path := os.Getenv("HF_TOKEN_PATH")
 	if path == "" {
-		path = filepath.Join(huggingFaceHome(), "token")
+		home := huggingFaceHome()
+		if home == "" {
+			return ""
+		}
+		path = filepath.Join(home, "token")
 	}
 	data, err := mapped.ReadFile(path, 4096)
 	if err != nil {

@@ -358,6 +358,13 @@ func TestPullNeedsATokenAndKeepsItFromOtherHosts(t *testing.T) {
 	if _, err := Pull(t.Context(), "owner/model", o); err != nil {
 		t.Errorf("with the token of a file: %v", err)
 	}
+	t.Chdir(home)
+	for _, name := range []string{"HF_HOME", "XDG_CACHE_HOME", "HOME", "USERPROFILE"} {
+		t.Setenv(name, "")
+	}
+	if token := tokenOfFile(); token != "" {
+		t.Errorf("without a home %q of the working directory is a token", token)
+	}
 }
 
 func TestPullSaysWhatIsWrongWithAReference(t *testing.T) {
