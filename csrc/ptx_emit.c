@@ -251,7 +251,8 @@ static void fill(vb_jit_text *text, const vb_ptx_kernel *p) {
             {"FIRST", activation ? "input_ptr" : glu ? "gate_ptr" : "input1_ptr"},
             {"SECOND", glu ? "up_ptr" : "input2_ptr"},
             {"TAKE", vb_ptx_argmax_take},
-            {"REDUCE", vb_ptx_argmax_reduce},
+            {"REDUCE", vb_jit_best},
+            {"QUANTIZE", vb_jit_quantize},
         },
     };
     vb_jit_fill(text, source_of(p), &f);
@@ -307,6 +308,7 @@ vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *kernel) {
         {"EXP", op != VB_JIT_ADD && op != VB_JIT_MUL, false},
         {"FAST", 0, false},
         {"PAIR", op != VB_JIT_SILU && op != VB_JIT_GELU_TANH, false},
+        {"WARPS", ROW_THREADS / 32, false},
         {"ACTIVATION", p->activation, false},
         {"hidden", (double)p->dim, false}, /* where it is no parameter */
         {NULL, 0, false},

@@ -84,31 +84,16 @@ kernel ENTRY(f32 *out_ptr, u8 *w_ptr, u32 k_dim, u32 n_dim) threads(256) {
     }
 });
 
-/* Blocks of Q8_0 as vibrant.h says, the last one filled up with 0: a warp a block. */
+/* Blocks of Q8_0, the last one filled up with 0: a warp a block. */
 const char vb_ptx_quantize[] = VB_PTX_SOURCE(
 kernel ENTRY(u8 *out_ptr, f32 *in_ptr, u32 n_dim) threads(256) {
     u32 lane = thread.x % 32, number = block.x * 8 + thread.x / 32;
     if (number < (n_dim + 31) / 32) {
         u32 at = number * 32 + lane;
         f32 x = at < n_dim ? in_ptr[at] : 0.0;
-        f32 most = abs(x);
-        u32 nan = x != x ? 1 : 0;
-        unroll (s : 5) {
-            most = max(most, shuffle_xor(most, 16 >> s));
-            nan = nan | shuffle_xor(nan, 16 >> s);
-        }
-        if (nan != 0) most = from_bits(0x7fc00000);
-        f32 d = most / 127.0;
-        f32 q = d != 0.0 ? x * (1.0 / d) : 0.0;
-        f32 whole = floor(abs(q) + 0.5);
-        if (q < 0.0) whole = -whole;
-        if (q != q) whole = 0.0;
-        u8 *to = out_ptr;
-        to += u64(number) * 34;
-        f16 *scale = to;
-        s8 *codes = to;
-        if (lane == 0) scale[0] = d;
-        codes[2 + lane] = s32(whole);
+        u8 *block_at = out_ptr;
+        block_at += u64(number) * 34;
+        QUANTIZE
     }
 });
 
@@ -259,8 +244,8 @@ kernel ENTRY(f32 *src_ptr, f32 *cache_ptr, u32 pos, u32 head_dim, u32 max_len) t
 /* The greatest of 1,024 numbers and its index, a block each: of equal ones the first, NaN above all. */
 const char vb_ptx_argmax_blocks[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *input_ptr, f32 *block_max_vals, u32 *block_max_idxs, u32 length) threads(256) {
-    shared u32 keys[8], places[8];
-    u32 best = 0, best_at = 0xffffffff;
+    shared u32 keys[WARPS], places[WARPS];
+    u32 lane = thread.x % 32, warp = thread.x / 32, best = 0, best_at = 0xffffffff;
     unroll (i : 4) {
         u32 at = block.x * 1024 + i * 256 + thread.x;
         if (at < length) {
@@ -279,8 +264,8 @@ kernel ENTRY(f32 *input_ptr, f32 *block_max_vals, u32 *block_max_idxs, u32 lengt
 /* The index of the greatest of the numbers that the blocks have found. */
 const char vb_ptx_argmax_final[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *block_max_vals, u32 *block_max_idxs, u32 *output_idx, u32 num_blocks) threads(256) {
-    shared u32 keys[8], places[8];
-    u32 best = 0, best_at = 0xffffffff;
+    shared u32 keys[WARPS], places[WARPS];
+    u32 lane = thread.x % 32, warp = thread.x / 32, best = 0, best_at = 0xffffffff;
     for (u32 at = thread.x; at < num_blocks; at += 256) {
         f32 v = block_max_vals[at];
         u32 place = block_max_idxs[at];
@@ -300,26 +285,3 @@ const char vb_ptx_argmax_take[] = VB_PTX_SOURCE({
         best_at = place;
     }
 });
-
-/* REDUCE: the best of a block's threads. */
-const char vb_ptx_argmax_reduce[] = VB_PTX_SOURCE(
-    unroll (round : 2) {
-        unroll (s : 5) {
-            u32 other = shuffle_xor(best, 16 >> s), other_at = shuffle_xor(best_at, 16 >> s);
-            if (other_at != 0xffffffff && (best_at == 0xffffffff || other > best || other == best &&
-                other_at < best_at)) {
-                best = other;
-                best_at = other_at;
-            }
-        }
-        if (round == 0) {
-            if (thread.x % 32 == 0) {
-                keys[thread.x / 32] = best;
-                places[thread.x / 32] = best_at;
-            }
-            barrier();
-            best = keys[thread.x % 8];
-            best_at = places[thread.x % 8];
-        }
-    }
-);

@@ -9,6 +9,6 @@ extern const char vb_ptx_gemm_naive[], vb_ptx_gemm_tiled[], vb_ptx_gemm_mma[], v
 extern const char vb_ptx_gemm_quantized[], vb_ptx_gemv[], vb_ptx_gemv_quantized[], vb_ptx_dequantize[],
     vb_ptx_quantize[], vb_ptx_decode_attention[], vb_ptx_add_rms_norm[], vb_ptx_rope[], vb_ptx_elements[],
     vb_ptx_bias[], vb_ptx_cache_write[], vb_ptx_argmax_blocks[], vb_ptx_argmax_final[],
-    vb_ptx_argmax_take[], vb_ptx_argmax_reduce[];
+    vb_ptx_argmax_take[];
 
 #endif

@@ -590,13 +590,36 @@ vb_status vb_jit_copy_columns(void *out, int64_t out_cols, int64_t out_first, co
                          VB_JIT_PARAMETERS(&out, &in, &out_cols, &out_first, &in_cols, &in_first, &cols));
 }
 
+/* The best of the WARPS warps of a block, of keys that order as their numbers do: of equal keys the first. */
+const char vb_jit_best[] = VB_PTX_SOURCE(
+    unroll (round : 2) {
+        unroll (s : 5) {
+            u32 other = shuffle_xor(best, 16 >> s), other_at = shuffle_xor(best_at, 16 >> s);
+            if (other_at != 0xffffffff && (best_at == 0xffffffff || other > best || other == best &&
+                other_at < best_at)) {
+                best = other;
+                best_at = other_at;
+            }
+        }
+        if (round == 0) {
+            if (lane == 0) {
+                keys[warp] = best;
+                places[warp] = best_at;
+            }
+            barrier();
+            best = keys[lane % WARPS];
+            best_at = places[lane % WARPS];
+        }
+    }
+);
+
 /* The place of the greatest number, of equal ones the first, and where VALUES is 1 the number; NaN is above all. A
  * thread looks at every 1024th vector, then the block compares its threads' results. */
 static const char argmax[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *values, s32 *ids, f32 *input, u64 cols) threads(1024) {
     start_next();
     wait_for_previous();
-    shared u32 keys[32], places[32];
+    shared u32 keys[WARPS], places[WARPS];
     u32 lane = thread.x % 32, warp = thread.x / 32, n = u32(cols), best = 0, best_at = 0xffffffff;
     f32 *in = input;
     in += u64(block.x) * cols;
@@ -624,25 +647,7 @@ kernel ENTRY(f32 *values, s32 *ids, f32 *input, u64 cols) threads(1024) {
             }
         }
     }
-    unroll (round : 2) {
-        unroll (s : 5) {
-            u32 other = shuffle_xor(best, 16 >> s), other_at = shuffle_xor(best_at, 16 >> s);
-            if (other_at != 0xffffffff && (best_at == 0xffffffff || other > best || other == best &&
-                other_at < best_at)) {
-                best = other;
-                best_at = other_at;
-            }
-        }
-        if (round == 0) {
-            if (lane == 0) {
-                keys[warp] = best;
-                places[warp] = best_at;
-            }
-            barrier();
-            best = keys[lane];
-            best_at = places[lane];
-        }
-    }
+    REDUCE
     if (thread.x == 0) {
         ids[block.x] = s32(best_at);
         if (VALUES) values[block.x] = in[best_at];
@@ -653,7 +658,9 @@ static vb_status greatest(float *values, int32_t *ids, const float *in, int64_t 
     const bool vectors = (uintptr_t)in % 16 == 0 && cols % 4 == 0;
     if (cols > INT32_MAX - (1 << 20)) return VB_UNSUPPORTED;
     const vb_jit_filling f = {.source = argmax,
-                              .constants = {{"EACH", vectors ? 4 : 1}, {"PARTS", 4}, {"VALUES", values != NULL}}};
+                              .constants = {{"EACH", vectors ? 4 : 1}, {"PARTS", 4}, {"VALUES", values != NULL},
+                                            {"WARPS", 32}},
+                              .texts = {{"REDUCE", vb_jit_best}}};
     return vb_jit_launch(stream, "ptx_argmax", &f, rows, 1, 1, 1024, VB_JIT_PARAMETERS(&values, &ids, &in, &cols));
 }
 

@@ -44,8 +44,27 @@ vb_status vb_jit_rope(const vb_rope_args *args, vb_stream *stream) {
                                            &a.table_rows, &count, &given));
 }
 
-/* A warp stores 32 neighbouring elements of a row [batch][seq][kv_heads][dim]; they are a block of Q8_0, quantized as
- * vibrant.h says. */
+/* A warp writes the elements x of its lanes as a block of Q8_0 to block_at, as vibrant.h says. */
+const char vb_jit_quantize[] = VB_PTX_SOURCE({
+    f32 most = abs(x);
+    u32 nan = x != x ? 1 : 0;
+    unroll (s : 5) {
+        most = max(most, shuffle_xor(most, 16 >> s));
+        nan = nan | shuffle_xor(nan, 16 >> s);
+    }
+    if (nan != 0) most = from_bits(0x7fc00000);
+    f32 d = most / 127.0;
+    f32 q = d != 0.0 ? x * (1.0 / d) : 0.0;
+    f32 whole = floor(abs(q) + 0.5);
+    if (q < 0.0) whole = -whole;
+    if (q != q) whole = 0.0;
+    f16 *scale = block_at;
+    s8 *codes = block_at;
+    if (lane == 0) scale[0] = d;
+    codes[2 + lane] = s32(whole);
+});
+
+/* A warp stores 32 neighbouring elements of a row [batch][seq][kv_heads][dim]; they are a block of Q8_0. */
 static const char kv_write[] = VB_PTX_SOURCE(
 kernel ENTRY(u8 *cache, f32 *in, s32 *positions, s32 *sequences, u64 seq, u64 heads, u64 dim, u64 capacity,
     u64 warps, u32 given, u32 ring) threads(128) {
@@ -68,24 +87,9 @@ kernel ENTRY(u8 *cache, f32 *in, s32 *positions, s32 *sequences, u64 seq, u64 he
             u64 to = ((sequence * heads + head) * capacity + slot) * dim, col = part * 32 + lane;
             if (QUANTIZED) {
                 f32 x = in[row * dim + col];
-                f32 most = abs(x);
-                u32 nan = x != x ? 1 : 0;
-                unroll (s : 5) {
-                    most = max(most, shuffle_xor(most, 16 >> s));
-                    nan = nan | shuffle_xor(nan, 16 >> s);
-                }
-                if (nan != 0) most = from_bits(0x7fc00000);
-                f32 d = most / 127.0;
-                f32 q = d != 0.0 ? x * (1.0 / d) : 0.0;
-                f32 whole = floor(abs(q) + 0.5);
-                if (q < 0.0) whole = -whole;
-                if (q != q) whole = 0.0;
                 u8 *block_at = cache;
                 block_at += (to / 32 + part) * 34;
-                f16 *scale = block_at;
-                s8 *codes = block_at;
-                if (lane == 0) scale[0] = d;
-                codes[2 + lane] = s32(whole);
+                QUANTIZE
             } else {
                 TYPE *out = cache;
                 if (col < dim) out[to + col] = in[row * dim + col];
@@ -101,7 +105,7 @@ static vb_status write(void *cache, const float *in, int64_t dim, const vb_kv_wr
     uint32_t given = sequences != NULL, ring = a->ring != 0;
     const bool quantized = a->type == VB_Q8_0;
     const vb_jit_filling f = {.source = kv_write, .type = quantized ? "f32" : vb_jit_type(a->type),
-        .constants = {{"QUANTIZED", quantized}}};
+        .constants = {{"QUANTIZED", quantized}}, .texts = {{"QUANTIZE", vb_jit_quantize}}};
     if (warps == 0 || capacity == 0) return VB_OK;
     return vb_jit_launch(stream, "ptx_kv_write", &f, (warps + 3) / 4, 1, 1, 128,
                          VB_JIT_PARAMETERS(&cache, &in, &positions, &sequences, &seq, &heads, &dim, &capacity,
