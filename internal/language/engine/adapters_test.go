@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
@@ -410,6 +411,112 @@ func TestBatchWithAnAdapterForEachSequence(t *testing.T) {
 				t.Errorf("sequence %d: %v, alone %v", i, got[i], want)
 			}
 		}
+	})
+}
+
+// TestGoroutinesSwitchAdapters has sessions that change their adapters before each turn, batches whose sequences have different ones, and
+// loads of further adapters beside both. Every answer is that of the same turns one after the other.
+func TestGoroutinesSwitchAdapters(t *testing.T) {
+	const each, turns = 8, 6
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		m := quantized(t, d, testmodel.Tiny, gguf.Q8_0)
+		path := newLoRA(3, testmodel.Tiny, 2, "attn_k").write(t, "llama", nil)
+		adapters := append(load(t, m, newLoRA(1, testmodel.Tiny, 8, allMatrices...).write(t, "llama", nil),
+			newLoRA(2, testmodel.Tiny, 6, "attn_v", "ffn_down").write(t, "llama", nil)), load(t, m, path)...)
+		draw := func(r *rand.Rand) (active []model.ActiveAdapter) {
+			for _, a := range adapters {
+				if r.IntN(2) == 0 {
+					active = append(active, model.ActiveAdapter{Adapter: a, Scale: float32(r.IntN(5)-2) / 2})
+				}
+			}
+			return active
+		}
+		session := func(r *rand.Rand) (ids []int32, err error) {
+			s, err := New(m, Options{Context: 64, KVType: tensor.F32})
+			if err != nil {
+				return nil, err
+			}
+			defer s.Close()
+			for turn := range turns {
+				if err := s.SetAdapters(draw(r)); err != nil {
+					return nil, err
+				}
+				if err := s.Prefill(context.Background(), randomIDs(uint64(turn), 3, m.Vocab)); err != nil {
+					return nil, err
+				}
+				for range 5 {
+					id, err := s.Next(nil)
+					if err == nil {
+						err = s.Step(id, nil)
+					}
+					if err != nil {
+						return nil, err
+					}
+					ids = append(ids, id)
+				}
+			}
+			return ids, nil
+		}
+		batch := func(r *rand.Rand) (ids []int32, err error) {
+			b, err := NewBatch(m, 3, Options{Context: 32, KVType: tensor.F32})
+			if err != nil {
+				return nil, err
+			}
+			defer b.Close()
+			var joined []*Sequence
+			for turn := range turns {
+				if len(joined) == 3 {
+					joined[0].Leave()
+					joined = joined[1:]
+				}
+				s, err := b.Join(context.Background(), randomIDs(uint64(turn), 3, m.Vocab), nil, false, draw(r)...)
+				if err != nil {
+					return nil, err
+				}
+				joined = append(joined, s)
+				for range 3 {
+					if err := b.Step(); err != nil {
+						return nil, err
+					}
+					for _, s := range joined {
+						ids = append(ids, s.Newest())
+					}
+				}
+			}
+			return ids, nil
+		}
+		answers := func(i int) ([]int32, error) {
+			return []func(*rand.Rand) ([]int32, error){session, batch}[i%2](rand.New(rand.NewPCG(9, uint64(i))))
+		}
+		var want [2 * each][]int32
+		different := map[string]bool{}
+		for i := range want {
+			var err error
+			if want[i], err = answers(i); err != nil {
+				t.Fatal(err)
+			}
+			different[fmt.Sprint(want[i])] = true
+		}
+		if len(different) != len(want) {
+			t.Fatalf("%d different answers of %d", len(different), len(want))
+		}
+		var all sync.WaitGroup
+		for i := range want {
+			all.Add(1)
+			go func() {
+				defer all.Done()
+				if got, err := answers(i); err != nil || !slices.Equal(got, want[i]) {
+					t.Errorf("goroutine %d: %v, %v; alone %v", i, got, err, want[i])
+				}
+			}()
+		}
+		for range turns {
+			if _, err := m.LoadAdapters(context.Background(), []string{path}); err != nil {
+				t.Error(err)
+			}
+		}
+		all.Wait()
+		t.Logf("%d goroutines changed adapters %d times, beside %d loads", len(want), len(want)*turns, turns)
 	})
 }
 
