@@ -12,6 +12,7 @@ import (
 
 	"github.com/vibrant-ml/vibrant/csrc"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/check/libraries"
 )
 
 // unclearedStream is a library whose streams ask their allocator to fill a variable that holds what the caller of memory_check named:
@@ -62,7 +63,7 @@ func (e elsewhere) Free(p kernel.Ptr) {
 func TestAllocatorsDoNotLookAtWhatTheyFill(t *testing.T) {
 	if os.Getenv("VIBRANT_LIBRARY") == "" || os.Getenv("VIBRANT_TEST_ALLOCATOR") == "" {
 		run := exec.Command(os.Args[0], "-test.run=^TestAllocatorsDoNotLookAtWhatTheyFill$")
-		run.Env = append(os.Environ(), "VIBRANT_TEST_ALLOCATOR=1", "VIBRANT_LIBRARY="+build(t, unclearedStream))
+		run.Env = append(os.Environ(), "VIBRANT_TEST_ALLOCATOR=1", "VIBRANT_LIBRARY="+libraries.Compile(t, ".", unclearedStream))
 		if out, err := run.CombinedOutput(); err != nil {
 			t.Errorf("%v\n%.3000s", err, out)
 		}

@@ -46,6 +46,19 @@ static void refuse(const char *path, const char *reason) {
     snprintf(report + used, sizeof report - used, "%s%s: %s", used > 0 ? "; " : "", path, reason);
 }
 
+/* Whether the file has all that its header speaks of: sections, which a library may lack, and segments. */
+static bool is_whole(FILE *file, const Elf64_Ehdr *header) {
+    if (fseek(file, 0, SEEK_END) != 0) return false;
+    const uint64_t size = (uint64_t)ftell(file);
+    if (size < header->e_shoff + (uint64_t)header->e_shentsize * header->e_shnum) return false;
+    if (fseek(file, (long)header->e_phoff, SEEK_SET) != 0) return false;
+    for (int i = 0; i < header->e_phnum; i++) {
+        Elf64_Phdr segment;
+        if (fread(&segment, sizeof segment, 1, file) != 1 || size < segment.p_offset + segment.p_filesz) return false;
+    }
+    return true;
+}
+
 /* Why the file is no library that the loader may map, else NULL. The loader itself dies of a file that was cut
  * short. */
 static const char *damaged(const char *path) {
@@ -66,8 +79,7 @@ static const char *damaged(const char *path) {
     } else if (header.e_machine != EM_AARCH64) {
         reason = "is for another processor, not aarch64: install the archive for this one";
 #endif
-    } else if (fseek(file, 0, SEEK_END) != 0 ||
-               (unsigned long)ftell(file) < header.e_shoff + (unsigned long)header.e_shentsize * header.e_shnum) {
+    } else if (!is_whole(file, &header)) {
         reason = "is cut short: copy it again";
     }
     fclose(file);

@@ -3,14 +3,11 @@
 package dynamic_test
 
 import (
-	"bytes"
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"unsafe"
 
@@ -19,6 +16,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/dynamic"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/check/kerneltest"
+	"github.com/vibrant-ml/vibrant/internal/check/libraries"
 )
 
 // open opens the CPU of the library that VIBRANT_LIBRARY names; a library that is named and not taken is a failure.
@@ -130,19 +128,6 @@ func TestPTXIsThatOfCgo(t *testing.T) {
 	}
 }
 
-// compile makes a shared library of C text.
-func compile(t *testing.T, text string) string {
-	t.Helper()
-	source, library := filepath.Join(t.TempDir(), "library.c"), filepath.Join(t.TempDir(), "libvibrant.so")
-	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("cc", "-shared", "-fPIC", "-I../../../csrc", "-o", library, source).CombinedOutput(); err != nil {
-		t.Fatalf("cc: %v\n%s", err, out)
-	}
-	return library
-}
-
 // TestLibrariesThatAreNotTaken looks for a library in a process of its own for each, since a process looks once.
 func TestLibrariesThatAreNotTaken(t *testing.T) {
 	if os.Getenv("VIBRANT_TEST_LIBRARY") != "" {
@@ -156,60 +141,17 @@ func TestLibrariesThatAreNotTaken(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler (cc) makes libraries to refuse")
 	}
-	whole := compile(t, "int answer(void) { return 42; }")
-	data, err := os.ReadFile(whole)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := func(name string, data []byte) string {
-		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, data, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	foreign := bytes.Clone(data)
-	foreign[18] ^= 1 // e_machine
-	narrow := bytes.Clone(data)
-	narrow[4] = 1 // EI_CLASS: 32 bits
-	unreadable := file("unreadable.so", data)
-	if err := os.Chmod(unreadable, 0); err != nil {
-		t.Fatal(err)
-	}
-	pipe := filepath.Join(t.TempDir(), "pipe.so")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct{ name, library, want string }{
-		{"absent", filepath.Join(t.TempDir(), "none.so"), "no such file (VIBRANT_LIBRARY names it): correct the path or unset it"},
-		{"folder", t.TempDir(), "is no regular file: name the library itself"},
+	compile := func(text string) string { return libraries.Compile(t, "../../../csrc", text) }
+	whole := compile("int answer(void) { return 42; }")
+	libraries.Refuse(t, append(libraries.Refusals(t, whole), []libraries.Refusal{
 		{"a name without a folder", "dynamic_test.go", "is no shared library of 64 bits: install that of this version"},
-		{"empty", file("empty.so", nil), "is no shared library of 64 bits: install that of this version"},
-		{"text", file("text.so", []byte(strings.Repeat("no library\n", 10))), "is no shared library of 64 bits: install that of this version"},
-		{"cut short", file("short.so", data[:len(data)/2]), "is cut short: copy it again"},
-		{"another processor", file("foreign.so", foreign), ": install the archive for this one"},
-		{"32 bits", file("narrow.so", narrow), "is no shared library of 64 bits: install that of this version"},
-		{"pipe", pipe, "is no regular file: name the library itself"},
 		{"another library", whole, "is no library of Vibrant: name libvibrant.so or libvibrant_cuda.so"},
-		{"another version", compile(t, `const char *vb_version(void) { return "9.8.7"; }`), "is of version 9.8.7, this program of"},
-		{"another ABI", compile(t, `#include "vibrant.h"
+		{"another version", compile(`const char *vb_version(void) { return "9.8.7"; }`), "is of version 9.8.7, this program of"},
+		{"another ABI", compile(`#include "vibrant.h"
 			const char *vb_version(void) { return VB_VERSION; } int64_t vb_call_abi(void) { return 1; }`), "has another ABI"},
-		{"no calls", compile(t, `#include "vibrant.h"
+		{"no calls", compile(`#include "vibrant.h"
 			const char *vb_version(void) { return VB_VERSION; }`), "has another ABI"},
-		{"unreadable", unreadable, "cannot be read: let this user read it"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			if c.library == unreadable && os.Geteuid() == 0 {
-				t.Skip("root reads every file")
-			}
-			run := exec.Command(os.Args[0], "-test.run=^TestLibrariesThatAreNotTaken$")
-			run.Env = append(os.Environ(), "VIBRANT_TEST_LIBRARY=1", "VIBRANT_LIBRARY="+c.library)
-			out, err := run.CombinedOutput()
-			if err != nil || !strings.Contains(string(out), c.library+": ") || !strings.Contains(string(out), c.want) {
-				t.Errorf("%v, %q; want %q", err, out, c.want)
-			}
-		})
-	}
+	}...))
 }
 
 // BenchmarkCall is the cost of a call that computes one element, beside that of cgo in builds with cgo.

@@ -17,6 +17,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -200,10 +201,25 @@ func damaged(path string) string {
 	if elf.Machine(header.Machine) != machine {
 		return "is for another processor, not " + name + ": install the archive for this one"
 	}
-	if uint64(size.Size()) < header.Shoff+uint64(header.Shentsize)*uint64(header.Shnum) {
+	if !isWhole(file, uint64(size.Size()), &header) {
 		return "is cut short: copy it again"
 	}
 	return ""
+}
+
+// isWhole tells whether a file has all that its header speaks of: sections, which a library may lack, and segments.
+func isWhole(file io.ReaderAt, size uint64, header *elf.Header64) bool {
+	if size < header.Shoff+uint64(header.Shentsize)*uint64(header.Shnum) {
+		return false
+	}
+	for i := range int64(header.Phnum) {
+		var segment elf.Prog64
+		raw := unsafe.Slice((*byte)(unsafe.Pointer(&segment)), unsafe.Sizeof(segment))
+		if _, err := file.ReadAt(raw, int64(header.Phoff)+i*int64(len(raw))); err != nil || size < segment.Off+segment.Filesz {
+			return false
+		}
+	}
+	return true
 }
 
 // take takes the library at a path, or what the loader finds by a bare name; it reports why not.

@@ -27,7 +27,7 @@ const module = "github.com/vibrant-ml/vibrant"
 // where those on the left may import those on the right and whatever these may import. A name ending in /... stands for
 // a folder and all below it; "." is the root package. Tests are free, as they may reach across.
 const rules = `
-dtype, internal/ranks, internal/backend/generate, internal/check/pages, internal/check/soak, internal/check/testdata, internal/check/busy, internal/mapped, internal/filelock, internal/language/demomodel, internal/phase, internal/cgroup <
+dtype, internal/ranks, internal/backend/generate, internal/check/pages, internal/check/soak, internal/check/testdata, internal/check/busy, internal/check/libraries, internal/mapped, internal/filelock, internal/language/demomodel, internal/phase, internal/cgroup <
 internal/wholefile      < internal/filelock
 internal/language/gguf  < internal/mapped
 internal/backend/kernel < dtype
