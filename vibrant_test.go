@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -264,6 +265,47 @@ func TestModelWithoutTokenizerRunsByIDs(t *testing.T) {
 	if err != nil || len(rows) != 3 || len(rows[0]) != m.Info().Vocab {
 		t.Errorf("%d rows, %v", len(rows), err)
 	}
+}
+
+// TestTokenIDsOutsideTheVocabularyAreErrors gives such ids to everything that takes ids. What was computed before stays as it was.
+func TestTokenIDsOutsideTheVocabularyAreErrors(t *testing.T) {
+	ctx := context.Background()
+	m := openBytes(t, testmodel.Random(testmodel.Tiny))
+	g := greedy()
+	g.MaxTokens = 4
+	s := newSession(t, m, vibrant.WithGeneration(g))
+	b, err := m.NewBatch(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	read(t, s.CompleteIDs(ctx, []int32{1, 2, 3}))
+	want := s.Generated()
+	tried := 0
+	for _, id := range []int32{-1, math.MinInt32, int32(m.Info().Vocab), math.MaxInt32} {
+		for _, ids := range [][]int32{{id}, {1, id}, {id, 2, 3}} {
+			for what, take := range map[string]func() error{
+				"CheckIDs": func() error { return m.CheckIDs(ids) },
+				"Logits":   func() error { _, err := m.Logits(ctx, ids); return err },
+				"Prefill":  func() error { return s.Prefill(ctx, ids) },
+				"Join":     func() error { _, err := b.Join(ctx, ids, g); return err },
+				"CompleteIDs": func() (err error) {
+					for _, err = range s.CompleteIDs(ctx, ids) {
+					}
+					return err
+				},
+			} {
+				tried++
+				if err := take(); err == nil || !strings.Contains(err.Error(), strconv.Itoa(int(id))) {
+					t.Errorf("%s of %v: %v", what, ids, err)
+				}
+			}
+		}
+	}
+	if read(t, s.CompleteIDs(ctx, []int32{1, 2, 3})); !slices.Equal(s.Generated(), want) {
+		t.Errorf("%v after errors, %v before", s.Generated(), want)
+	}
+	t.Logf("%d calls", tried)
 }
 
 func TestLogitsThatAreNoNumbersAreAnErrorOfSampling(t *testing.T) {

@@ -230,3 +230,29 @@ func TestThePolicyFindsWhatBreaksIt(t *testing.T) {
 		}
 	}
 }
+
+// TestTemplatesReachNoFilesAndNoNetwork holds what interprets templates, and tokenizers, to packages that cannot.
+func TestTemplatesReachNoFilesAndNoNetwork(t *testing.T) {
+	for _, folder := range []string{"chat", "chat/jinja", "tokenizer", "sample"} {
+		files, err := filepath.Glob(filepath.Join("..", "..", "language", folder, "*.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", folder, len(files), err)
+		}
+		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, imported := range file.Imports {
+				name, _ := strconv.Unquote(imported.Path.Value)
+				first, _, _ := strings.Cut(name, "/")
+				if name != "net/url" && slices.Contains([]string{"C", "embed", "net", "os", "plugin", "syscall", "unsafe"}, first) || name == "io/fs" {
+					t.Errorf("%s imports %s", path, name)
+				}
+			}
+		}
+	}
+}

@@ -127,6 +127,6 @@ func TestEveryRealFaultOfALoadAndFourTokens(t *testing.T) {
 				t.Fatalf("after %s %d failed: %v, %v, want %v", name, n, ids, err, want)
 			}
 		}
-		t.Logf("%ss: %d faults were errors, %d changed nothing; no leak, and every next run was right", name, failed, harmless)
+		t.Logf("%s: of %d faults %d were errors, %d changed nothing; no leak, and every next run was right", name, failed+harmless, failed, harmless)
 	}
 }
