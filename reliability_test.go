@@ -296,6 +296,7 @@ func TestAnswersAreCancelledAThousandTimes(t *testing.T) {
 		}
 		cancel()
 	}
+	t.Log("1000 answers ended before their next token")
 }
 
 // TestConversationOfManyTurnsStaysFlat holds the memory of the process after 500 turns against that after 100. It may grow by a

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# run.sh [test|soak|memcheck|racecheck|initcheck|synccheck|bench|ops] [NAME...]: runs a bundle made by `make gpu-bundle` on this GPU host.
+# run.sh [test|soak|sanitize|memcheck|racecheck|initcheck|synccheck|bench|ops] [NAME...]: runs a bundle made by `make gpu-bundle` on this GPU host.
 #   test       every test binary (or those named), on every backend of the build and the GPU (the default)
 #   soak       what the tests sample, at length: VIBRANT_DRAWS random shapes (200000) on the GPU, many threads, sessions and loads
-#   memcheck   each operation of the table under compute-sanitizer, as many at a time as there are processors, or the test binaries
-#              named; likewise racecheck, initcheck and synccheck
+#   sanitize   each kernel of the table of operations under compute-sanitizer's four tools, as scripts/sanitize.py --help says
+#   memcheck   the test binaries named under this tool, or every case of the table; likewise racecheck, initcheck and synccheck
 #   bench      the suites beside their peers, as scripts/bench_all.py --help says; figures go to docs/benchmarks
 #   ops        the table of operations against the roofline of this GPU
 # Exit status 1 if anything failed.
@@ -21,18 +21,6 @@ run() { # NAME COMMAND...: in the folder of the test binary, where its testdata 
     (cd "tests/$name" && "$@") || { echo "FAILED $name"; fail=1; }
 }
 
-# Every operation by a process of its own: a line each that is not without errors, and how many there were.
-sanitize() {
-    local names
-    names=$(./tensor.test -test.v -test.run 'TestOps$/^cuda$/./^none$' | sed -n 's|^=== RUN *TestOps/cuda/\([^/]*\)$|\1|p')
-    export what
-    [ -n "$names" ] || return 1
-    echo "$names" | xargs -P "$(nproc)" -I{} bash -c '
-        said=$(compute-sanitizer --tool "$what" --error-exitcode 9 ./tensor.test -test.run "TestOps\$/^cuda\$/^{}\$" 2>&1) ||
-            { echo "FAILED {}: $(echo "$said" | grep "ERROR SUMMARY\|RACECHECK SUMMARY\|^---")"; exit 1; }' || return 1
-    echo "$what: $(echo "$names" | wc -l) operations without errors"
-}
-
 case $what in
 test)
     for t in ${*:-$(ls tests)}; do run "$t" "./$t.test" -test.timeout 9m; done
@@ -44,11 +32,14 @@ soak)
     run vibrant ./vibrant.test -test.v -test.timeout 1h -test.count 5 -test.run '(SameTime|SameSeed|AgainAndAgain|SessionsTake).*/cuda'
     run vibrant ./vibrant.test -test.v -test.timeout 1h -chats 100s -test.run 'ChatsLeaveNothing/cuda'
     ;;
+sanitize)
+    run tensor python3 ../../scripts/sanitize.py "$@"
+    ;;
 memcheck | racecheck | initcheck | synccheck)
     for t in "$@"; do
         run "$t" compute-sanitizer --tool "$what" --error-exitcode 9 "./$t.test" -test.short -test.run cuda -test.timeout 9m
     done
-    [ $# = 0 ] && run tensor sanitize
+    [ $# = 0 ] && run tensor python3 ../../scripts/sanitize.py --every "$what"
     ;;
 bench)
     python3 scripts/bench_all.py "$@" || fail=1

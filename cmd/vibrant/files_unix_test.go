@@ -182,7 +182,7 @@ func TestLostOutputIsAnError(t *testing.T) {
 	if !emits() {
 		lines["ptx"] = [][]string{{"ptx", "--help"}}
 	}
-	root := rootCommand()
+	root, tried := rootCommand(), 0
 	for _, c := range root.Commands() {
 		if len(lines[c.Name()]) == 0 && c.Name() != "pull" { // whose path TestModelsArePulledListedAndNamed reads
 			t.Errorf("no line of %s", c.Name())
@@ -192,12 +192,14 @@ func TestLostOutputIsAnError(t *testing.T) {
 		for _, args := range all {
 			var errs strings.Builder
 			status := run(args, strings.NewReader(stdin[name]), full, &errs)
+			tried++
 			said := strings.Split(strings.TrimSpace(errs.String()), "\n")
 			if last := said[len(said)-1]; status != 1 || !strings.HasPrefix(last, "vibrant: ") || !strings.Contains(last, "no space left") {
 				t.Errorf("%q: exit %d, %q", args, status, errs.String())
 			}
 		}
 	}
+	t.Logf("%d command lines", tried)
 }
 
 // lostOutput runs a command whose stdout is a pipe without a reader, or what a shell makes of it, and returns how it ended and what it said.

@@ -179,7 +179,7 @@ func TestCtrlZGoesOnWhereNoShellWaits(t *testing.T) {
 // line alone, as often as a busy machine has it so: this is tried again.
 func TestInterruptBeforeThePromptEndsTheChat(t *testing.T) {
 	outliveInterrupts(t) // and the processes do not ignore interrupts, as they would in a test that ignores them
-	m := reciter(t)
+	m, moments := reciter(t), 0
 	for _, answers := range []bool{false, true} {
 		for delay := time.Duration(0); delay <= 300*time.Millisecond; delay += 30 * time.Millisecond {
 			prompted, ended := interruptAfter(t, m, delay, answers)
@@ -189,11 +189,12 @@ func TestInterruptBeforeThePromptEndsTheChat(t *testing.T) {
 			if prompted {
 				break
 			}
-			if !ended {
+			if moments++; !ended {
 				t.Errorf("after %v, a terminal that answers: %v: the chat goes on", delay, answers)
 			}
 		}
 	}
+	t.Logf("%d moments", moments)
 }
 
 // interruptAfter starts a chat and types Ctrl-C after a while. It returns whether the prompt was there before, and whether the chat has

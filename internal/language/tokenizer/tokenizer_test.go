@@ -513,9 +513,11 @@ func TestEmptyTokensTakeLittleMemory(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	// A token takes 16 bytes while it is read, and 8 afterwards, of 8 in the file.
-	if ratio := float64(after.TotalAlloc-before.TotalAlloc) / float64(b.Len()); ratio > 4 {
+	ratio := float64(after.TotalAlloc-before.TotalAlloc) / float64(b.Len())
+	if ratio > 4 {
 		t.Errorf("%d empty tokens took %.1f times the file", tok.VocabSize(), ratio)
 	}
+	t.Logf("%d empty tokens: %.1f times the file", tok.VocabSize(), ratio)
 }
 
 // naive merges by looking at all neighbours again after each merge, as the algorithm is defined.
