@@ -128,21 +128,15 @@ static const char count_parts[] = VB_PTX_SOURCE(
     }
     f32 count = f32(have);
 );
-/* The elements of a parameter that a shifted vector meets are those of three aligned vectors, or of two of F32. */
+/* The elements of a parameter that a shifted vector meets are those of three aligned vectors, or of two of F32. What a
+ * vector outside of the row has is not written, so that it may be the last one's: a condition would keep later loads
+ * waiting. */
 #define PARAMETER_OF_SHIFTED(p, how) VB_PTX_SOURCE({ \
     f32 w[EACH / 4 + 1][4]; \
     unroll (q : EACH / 4 + 1) { \
         u32 at = from + q * 4; \
-        if (part > 0 && part + 2 < PARTS) { \
-            load_fixed(w[q], p[at]); \
-        } else { \
-            unroll (e : 4) w[q][e] = 0; \
-            if (at < end && at + 4 <= end) { \
-                load_fixed(w[q], p[at]); \
-            } else { \
-                unroll (e : 4) if (at + e < end) w[q][e] = p[at + e]; \
-            } \
-        } \
+        if (part == 0 || part + 2 >= PARTS) at = min(at, last); \
+        load_fixed(w[q], p[at]); \
     } \
     if ((by & 1) != 0) unroll (e : EACH + 2) w[e / 4][e % 4] = w[(e + 1) / 4][(e + 1) % 4]; \
     if ((by & 2) != 0) unroll (e : EACH) w[e / 4][e % 4] = w[(e + 2) / 4][(e + 2) % 4]; \
@@ -152,7 +146,7 @@ static const char count_parts[] = VB_PTX_SOURCE(
  * one: what is done to a part is compiled for each. */
 static const char each_shift[] = "unroll (by : 4) if ((0 - shift & 3) == by)", no_shift[] = "unroll (by : 1)";
 static const char scale_part[] = VB_PTX_SOURCE(
-    u32 from = first + lane * EACH - shift - by;
+    u32 from = first + lane * EACH - shift - by, last = (u32(cols) - 1) / 4 * 4;
     unroll (e : EACH) x[0][e] = x[0][e] * inverse;
     if (WEIGHTS) BY_WEIGHT
     if (BIASES) PLUS_BIAS
