@@ -31,6 +31,11 @@ func ptxCommand() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
+			for flag, said := range map[string]bool{"rms": found.RMS && !k.RMS, "causal": found.Causal && !k.Causal, "neox": found.NeoX && !k.NeoX} {
+				if said && cmd.Flags().Changed(flag) {
+					return usageError{fmt.Errorf("ptx: --%s=false: the kernel's name %s says otherwise", flag, args[0])}
+				}
+			}
 			k.Kind, k.RMS, k.Causal, k.NeoX = found.Kind, k.RMS || found.RMS, k.Causal || found.Causal, k.NeoX || found.NeoX
 			if k.Weight, err = weightOf(weight, found.Weight); err != nil {
 				return usageError{err}
@@ -40,6 +45,9 @@ func ptxCommand() *cobra.Command {
 			}
 			if k.Entry == "" {
 				k.Entry = found.Entry
+				if k.Kind == ptx.Attention && k.Entry != "" && k.Causal && !found.Causal {
+					k.Entry += "_causal" // as older systems name it
+				}
 			}
 			module, err := e.Emit(k)
 			if errors.Is(err, gpu.ErrInvalid) {
