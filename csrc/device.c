@@ -36,7 +36,7 @@ static vb_status find_backend(const vb_backend **backend, vb_device_kind kind) {
 
 const char *vb_cuda_architectures_in_use(void) {
     const vb_library *library = vb_cuda_library_in_use();
-    if (library) return library->architectures();
+    if (library && !vb_cuda_asked("ptx")) return library->architectures();
     return vb_driver_in_use() ? vb_jit_refusal() : "none";
 }
 

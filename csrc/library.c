@@ -21,7 +21,9 @@ const vb_library vb_library_of_cuda = {sizeof(vb_library), VB_ABI, sizeof(vb_bac
 
 const vb_library *vb_cuda_library_in_use(void) { return &vb_library_of_cuda; }
 int vb_cuda_library_refused(void) { return 0; }
-const char *vb_cuda_library(void) { return "linked into this program"; }
+const char *vb_cuda_library(void) {
+    return vb_cuda_asked("ptx") ? "compiled by the driver from PTX, as VIBRANT_CUDA asks" : "linked into this program";
+}
 
 #elif defined(__linux__)
 
@@ -174,10 +176,12 @@ static pthread_once_t described = PTHREAD_ONCE_INIT;
 static char description[sizeof report + 256];
 
 static void describe(void) {
-    const bool ptx = !found && !refused && vb_driver_in_use();
+    const bool asked = vb_cuda_asked("ptx");
+    const bool ptx = asked || (!found && !refused && !vb_cuda_asked("library") && vb_driver_in_use());
     snprintf(description, sizeof description, "%s%s%s", ptx ? "compiled by the driver from PTX (" : "",
-             ptx ? vb_driver_report() : report, ptx ? "), slower than " NAME ": " : "");
-    if (ptx) strncat(description, report, sizeof description - strlen(description) - 1);
+             ptx ? vb_driver_report() : report,
+             asked ? "), as VIBRANT_CUDA asks" : ptx ? "), slower than " NAME ": " : "");
+    if (ptx && !asked) strncat(description, report, sizeof description - strlen(description) - 1);
 }
 
 const char *vb_cuda_library(void) {

@@ -2,6 +2,10 @@
 #ifndef VB_LIBRARY_H
 #define VB_LIBRARY_H
 
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "kernels.h"
 
 /* Raise it whenever a struct of vibrant.h or kernels.h changes its meaning and not its size. */
@@ -19,6 +23,12 @@ typedef struct vb_library {
 /* The library of CUDA kernels that this program uses: linked in, or found by the first call. NULL where there is
  * none. */
 const vb_library *vb_cuda_library_in_use(void);
+
+/* Whether VIBRANT_CUDA asks for these kernels: "ptx" or "library". */
+static inline bool vb_cuda_asked(const char *kernels) {
+    const char *named = getenv("VIBRANT_CUDA");
+    return named && strcmp(named, kernels) == 0;
+}
 
 /* Whether VIBRANT_LIBRARY names a library of CUDA kernels that was not taken: then nothing else serves GPUs. */
 int vb_cuda_library_refused(void);

@@ -89,6 +89,20 @@ int cuDevicePrimaryCtxRetain(void **c, int d) { (void)d; *c = &mutex; return use
 	}
 }
 
+// TestTheKernelsThatServeAreNamed says of PTX where it serves, and nothing of it where a library alone may.
+func TestTheKernelsThatServeAreNamed(t *testing.T) {
+	if os.Getenv("VIBRANT_TEST_DRIVER") != "" {
+		fmt.Println("kernels:", CUDALibrary())
+		return
+	}
+	for kernels, want := range map[string]bool{"ptx": true, "library": false} {
+		said := runWithDriver(t, driverSource(t), t.Name(), "VIBRANT_TEST_DRIVER="+kernels, "VIBRANT_CUDA="+kernels)
+		if strings.Contains(said, "compiled by the driver from PTX") != want || !strings.Contains(said, "kernels: ") {
+			t.Errorf("VIBRANT_CUDA=%s: %s", kernels, said)
+		}
+	}
+}
+
 // TestAStartSaysItsPhases opens a GPU where VIBRANT_TRACE asks for phases: those of C and of Go come in order, and their times do not fall.
 func TestAStartSaysItsPhases(t *testing.T) {
 	if os.Getenv("VIBRANT_TEST_DRIVER") != "" {

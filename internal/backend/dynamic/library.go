@@ -124,7 +124,7 @@ func Library() string {
 // CUDALibrary says where the CUDA kernels of this process are, or why there are none.
 func CUDALibrary() string {
 	l := found()
-	if l.path == "" || l.cuda {
+	if l.path == "" || l.cuda && os.Getenv("VIBRANT_CUDA") != "ptx" {
 		return Library()
 	}
 	return text(invoke(fnCUDALibrary))
