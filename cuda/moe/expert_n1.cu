@@ -83,7 +83,10 @@ struct DownOut {
     int cols, row_tiles;          // of an expert
     uint32_t inverse_row_tiles;   // 2^32 / row_tiles, rounded up
     int tile_bytes, depth;
-    using Ahead = float;
+    static constexpr int biases = 4; // of a lane at a time: the halves of a warp have every other choice
+    struct Ahead {
+        float addend, bias[biases];
+    };
 
     VB_DEVICE int choice_of(int tile) const {
         return row_tiles == 1 ? tile : (int)__umulhi((unsigned)tile, inverse_row_tiles);
@@ -103,21 +106,35 @@ struct DownOut {
         }
         return v;
     }
-    VB_DEVICE void prepare(Ahead *, int, int) const {}
+    VB_DEVICE void load(Ahead *ahead, int first, int item, int lane) const { // of the choices first, first + 1, ...
+#pragma unroll
+        for (int i = 0; i < biases; i++) {
+            const int choice = first + 2 * i + lane / 16;
+            const int64_t expert = chosen.id_of(choice);
+            ahead->bias[i] = choice < chosen.k ? bias[expert * rows + item * packed_rows + lane % 16] : 0.0f;
+        }
+    }
+    VB_DEVICE void prepare(Ahead *ahead, int item, int lane) const {
+        ahead->addend = add ? add[item * packed_rows + lane % 16] : 0.0f;
+        if (bias) load(ahead, 0, item, lane);
+    }
     VB_DEVICE void fetch(Ahead *, int, int) const {}
     VB_DEVICE void fetch_more(Ahead *ahead, int item, int lane) const {
-        const int row = item * packed_rows + lane % 16;
-        float sum = add ? add[row] : 0.0f;
-        if (bias)
-            for (int choice = 0; choice < chosen.k; choice++) {
-                const int64_t expert = chosen.id_of(choice);
-                const float weight = chosen.weight_of(choice);
-                sum = fmaf(weight, bias[expert * rows + row], sum);
-            }
-        *ahead = sum;
+        if (!bias) return;
+        float sum = 0;
+#pragma unroll 1
+        for (int first = 0;;) {
+#pragma unroll
+            for (int i = 0; i < biases; i++)
+                sum = fmaf(chosen.weight_of(first + 2 * i + lane / 16), ahead->bias[i], sum);
+            first += 2 * biases;
+            if (first >= chosen.k) break;
+            load(ahead, first, item, lane);
+        }
+        ahead->addend += sum + __shfl_xor_sync(all_lanes, sum, 16);
     }
     VB_DEVICE void store(const Ahead &ahead, int item, int lane, float sum) const {
-        if (lane < 16) out[item * packed_rows + lane] = sum + ahead;
+        if (lane < 16) out[item * packed_rows + lane] = sum + ahead.addend;
     }
 };
 

@@ -207,6 +207,8 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         if constexpr (updated) code = load_code(out.update, 0, lane), projection.fetch_parts();
     };
     if constexpr (begins_early) prepare_update();
+    if constexpr (Out::joined)
+        if (adds) out.prepare(&ahead, own_item, lane); // would come behind the tiles
     if constexpr (Out::late && !x_first) fill(stages - in.late);
     else if constexpr (!x_first)
         for (; filled < stages; filled++, advance())
@@ -250,20 +252,24 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     const bool weighted = Out::norm && in.norm;
     float4 norm[group][quads];
     if (weighted) load(norm, in.norm, warp);
-    if (!updated && adds) out.prepare(&ahead, own_item, lane);
+    if (!updated && !Out::joined && adds) out.prepare(&ahead, own_item, lane);
     if (mailed) cluster_wait(); // all mailboxes stand
     wait_for_previous_kernel();
     if ((!updated || begins_early) && adds) out.fetch(&ahead, own_item, lane);
     if constexpr (begins_early) fetch_update();
+    const auto locate_rows = [&] {
+        locate(), find_rows();
+        if (adds) out.fetch_more(&ahead, own_item, lane); // would come behind the tiles
+    };
     if constexpr (located)
-        if (!has_tiles) locate();
+        if (!has_tiles) locate_rows();
     float square = 0;
     uint8_t *slot = activations + warp * V::bytes;
     for (int k = warp; k < tiles; k += group * warps) {
         float4 v[group][quads];
         load(v, in.x, k);
         if (k == warp) {
-            if constexpr (located) locate(), find_rows();
+            if constexpr (located) locate_rows();
             if constexpr (Out::late || x_first) fill(stages);
             // not before x is on its way: the next kernel's weights would delay it
             if (!Out::late || !in.patient) release_next_kernel();
@@ -303,7 +309,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         square = warp_reduce<Sum>(square);
         if (lane == 0) squares[warp] = square;
     }
-    if (adds) out.fetch_more(&ahead, own_item, lane);
+    if (!located && adds) out.fetch_more(&ahead, own_item, lane);
     if constexpr (updated && !Out::late) projection.add_parts();
     __syncwarp();
 
