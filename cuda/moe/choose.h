@@ -62,6 +62,17 @@ typedef struct moe_choice {
     linear_items gate_up, down; /* of expert_n1, for each token */
 } moe_choice;
 
+/* On Hopper all items of a block are added up behind one barrier, if there is room. So each has a warp of its own, which
+ * has asked for the item's biases before the first tile. */
+static inline linear_items moe_gate_up_items(const vb_gpu *gpu, vb_packed_format f, int64_t row_tiles, int64_t items) {
+    const linear_items p = linear_n1_items(gpu, f, 2, 1, row_tiles, items);
+    if (gpu->capability < 90 || !p.blocks) return p;
+    linear_items one = p;
+    one.chunk = (int)linear_min(vb_ceil_div(items, p.blocks), p.warps);
+    while (one.stages > p.parts && linear_n1_shared(f, (int)row_tiles, &one) > p.shared_bytes) one.stages--;
+    return linear_n1_shared(f, (int)row_tiles, &one) <= p.shared_bytes ? one : p;
+}
+
 /* Blocks of an item alone, or on Hopper two where they have less to do one after the other. */
 static inline linear_items moe_down_items(const vb_gpu *gpu, vb_packed_format f, int64_t row_tiles, int64_t items) {
     const linear_items whole = linear_n1_items(gpu, f, 1, 1, row_tiles, items);
@@ -85,7 +96,7 @@ static inline moe_choice choose_expert_feed_forward(const vb_expert_feed_forward
         return c;
     const bool few = choices <= 16 || choices < a->experts;
     if (few && a->k <= 32 && a->n <= 65535) { /* a lane knows one of a token's experts */
-        c.gate_up = linear_n1_items(gpu, f, 2, 1, linear_row_tiles(f, cols), a->k * linear_tile_rows(rows));
+        c.gate_up = moe_gate_up_items(gpu, f, linear_row_tiles(f, cols), a->k * linear_tile_rows(rows));
         c.down = moe_down_items(gpu, down, a->k * linear_row_tiles(down, rows), linear_tile_rows(cols));
     }
     c.kernel = c.gate_up.blocks && c.down.blocks ? MOE_EXPERT_N1 : moe_many(gpu);
