@@ -95,8 +95,10 @@ static inline moe_choice choose_expert_feed_forward(const vb_expert_feed_forward
         !moe_sorts(choices, a->experts) || rows > 1 << 24 || cols > 1 << 24)
         return c;
     const bool few = choices <= 16 || choices < a->experts;
-    if (few && a->k <= 32 && a->n <= 65535) { /* a lane knows one of a token's experts */
-        c.gate_up = moe_gate_up_items(gpu, f, linear_row_tiles(f, cols), a->k * linear_tile_rows(rows));
+    const int64_t tile_rows = linear_tile_rows(rows);
+    if (few && a->k <= 32 && a->n <= 65535 && /* a lane knows one of a token's experts */
+        a->k * tile_rows * tile_rows <= (int64_t)1 << 32) { /* whose number is a quotient of the item's, by a product */
+        c.gate_up = moe_gate_up_items(gpu, f, linear_row_tiles(f, cols), a->k * tile_rows);
         c.down = moe_down_items(gpu, down, a->k * linear_row_tiles(down, rows), linear_tile_rows(cols));
     }
     c.kernel = c.gate_up.blocks && c.down.blocks ? MOE_EXPERT_N1 : moe_many(gpu);

@@ -18,6 +18,14 @@
 namespace vb {
 namespace {
 
+// i / by for i * by < 2^32, by a product.
+struct Quotient {
+    int by;
+    uint32_t inverse;
+    explicit Quotient(int by) : by(by), inverse((uint32_t)(((uint64_t)1 << 32) / by + 1)) {}
+    VB_DEVICE int of(int i) const { return by == 1 ? i : (int)__umulhi((unsigned)i, inverse); }
+};
+
 // A token's experts, one a lane.
 struct Chosen {
     const int32_t *ids;   // [n][k]
@@ -44,30 +52,31 @@ struct GateUpOut {
     const float *gate_bias, *up_bias; // [experts][rows], or null
     float *out;                       // [n][k][rows]
     int64_t row_bytes;                // of a row of tiles
-    int rows, tile_rows;              // of an expert
+    int rows;                         // of an expert
+    Quotient tile_rows;               // of an expert
     AnyGlu activation;
     struct Ahead {
         float bias; // of the gate in the lower lanes, of the up projection in the upper ones
     };
 
     VB_DEVICE const uint8_t *tiles(int item, int part) const {
-        const int choice = item / tile_rows;
+        const int choice = tile_rows.of(item);
         return (part ? up : gate) +
-               ((int64_t)chosen.id_of(choice) * tile_rows + (item - choice * tile_rows)) * row_bytes;
+               ((int64_t)chosen.id_of(choice) * tile_rows.by + (item - choice * tile_rows.by)) * row_bytes;
     }
     VB_DEVICE void prepare(Ahead *, int, int) const {}
     VB_DEVICE void fetch(Ahead *, int, int) const {}
     VB_DEVICE void fetch_more(Ahead *ahead, int item, int lane) const {
-        const int choice = item / tile_rows;
+        const int choice = tile_rows.of(item);
         const int64_t expert = chosen.id_of(choice);
         const float *const bias = lane < 16 ? gate_bias : up_bias;
-        ahead->bias = bias ? bias[expert * rows + (item - choice * tile_rows) * packed_rows + lane % 16] : 0.0f;
+        ahead->bias = bias ? bias[expert * rows + (item - choice * tile_rows.by) * packed_rows + lane % 16] : 0.0f;
     }
     VB_DEVICE void store(const Ahead &ahead, int item, int lane, float sum) const {
         const float own = sum + ahead.bias, other = __shfl_xor_sync(all_lanes, own, 16);
-        const int choice = item / tile_rows;
+        const int choice = tile_rows.of(item);
         if (lane < 16)
-            out[(int64_t)choice * rows + (item - choice * tile_rows) * packed_rows + lane] = activation(own, other);
+            out[(int64_t)choice * rows + (item - choice * tile_rows.by) * packed_rows + lane] = activation(own, other);
     }
 };
 
@@ -79,25 +88,21 @@ struct DownOut {
     const float *bias; // [experts][rows], or null
     const float *add;  // [n][rows], or null; may be out
     float *out;        // [n][rows]
-    int rows, tile_rows;          // of an expert
-    int cols, row_tiles;          // of an expert
-    uint32_t inverse_row_tiles;   // 2^32 / row_tiles, rounded up
+    int rows, tile_rows, cols;    // of an expert
+    Quotient row_tiles;           // of an expert
     int tile_bytes, depth;
     static constexpr int biases = 4; // of a lane at a time: the halves of a warp have every other choice
     struct Ahead {
         float addend, bias[biases];
     };
 
-    VB_DEVICE int choice_of(int tile) const {
-        return row_tiles == 1 ? tile : (int)__umulhi((unsigned)tile, inverse_row_tiles);
-    }
     VB_DEVICE const uint8_t *tile(int item, int tile) const {
-        const int choice = choice_of(tile);
-        return w + (((int64_t)chosen.id_of(choice) * tile_rows + item) * row_tiles + (tile - choice * row_tiles)) *
-                       tile_bytes;
+        const int choice = row_tiles.of(tile);
+        return w + (((int64_t)chosen.id_of(choice) * tile_rows + item) * row_tiles.by +
+                    (tile - choice * row_tiles.by)) * tile_bytes;
     }
     VB_DEVICE float4 read(const N1Input &in, int tile, int k, bool inside) const {
-        const int choice = choice_of(tile), column = (tile - choice * row_tiles) * depth + k;
+        const int choice = row_tiles.of(tile), column = (tile - choice * row_tiles.by) * depth + k;
         const float weight = chosen.weight_of(choice);
         float4 v = make_float4(0, 0, 0, 0);
         if (inside && column < cols) {
@@ -171,7 +176,7 @@ vb_status gate_up(const vb_expert_feed_forward_args &a, const linear_items &item
                            a.gated,
                            (int64_t)tiles * P::tile_bytes,
                            (int)a.gate.rows,
-                           tile_rows,
+                           Quotient(tile_rows),
                            {a.activation, a.alpha, a.limit}};
     return launch_overlapped(stream, dim3((unsigned)items.blocks, (unsigned)a.n), 32 * items.warps, items.shared_bytes,
                              expert_gate_up_kernel<Block>, in, out);
@@ -191,8 +196,7 @@ vb_status down(const vb_expert_feed_forward_args &a, const linear_items &items, 
                          (int)a.down.rows,
                          tile_rows,
                          (int)a.down.cols,
-                         tiles,
-                         (uint32_t)(((uint64_t)1 << 32) / tiles + 1),
+                         Quotient(tiles),
                          P::tile_bytes,
                          P::depth};
     const dim3 grid((unsigned)items.blocks, (unsigned)a.n);
