@@ -28,6 +28,7 @@ enum { MOE_TILE_ROWS = 128, MOE_TILE_CHOICES = 64, MOE_MOST_EXPERTS = 4096 };
 enum { MOE_ROWS_BLOCK = 16, MOE_ROUTE_ROWS = 4, MOE_SUM_THREADS = 256 }; /* rows or threads of a block of a grid's x */
 enum { MOE_ROUTE_CLUSTER = 16, MOE_ROUTE_WARPS = 16, MOE_ROUTE_TOKENS = 16, MOE_ROUTE_EXPERTS = 1024 };
 enum { MOE_ROUTE_VECTORS = 4 }; /* of the router, of a thread and stage */
+enum { MOE_GATE_UP_SHARED = 118 << 10 };
 
 /* The greatest number of tiles of so many choices: each expert's last tile is part. The NaN rows, of ids that name no
  * expert, are a further tile. */
@@ -63,14 +64,15 @@ typedef struct moe_choice {
 } moe_choice;
 
 /* On Hopper all items of a block are added up behind one barrier, if there is room. So each has a warp of its own, which
- * has asked for the item's biases before the first tile. */
+ * has asked for the item's biases before the first tile. A block of down finds room beside one of these. */
 static inline linear_items moe_gate_up_items(const vb_gpu *gpu, vb_packed_format f, int64_t row_tiles, int64_t items) {
     const linear_items p = linear_n1_items(gpu, f, 2, 1, row_tiles, items);
     if (gpu->capability < 90 || !p.blocks) return p;
     linear_items one = p;
     one.chunk = (int)linear_min(vb_ceil_div(items, p.blocks), p.warps);
-    while (one.stages > p.parts && linear_n1_shared(f, (int)row_tiles, &one) > p.shared_bytes) one.stages--;
-    return linear_n1_shared(f, (int)row_tiles, &one) <= p.shared_bytes ? one : p;
+    one.shared_bytes = linear_min(p.shared_bytes, MOE_GATE_UP_SHARED);
+    while (one.stages > p.parts && linear_n1_shared(f, (int)row_tiles, &one) > one.shared_bytes) one.stages--;
+    return linear_n1_shared(f, (int)row_tiles, &one) <= one.shared_bytes ? one : p;
 }
 
 /* Blocks of an item alone, or on Hopper two where they have less to do one after the other. */
