@@ -63,16 +63,23 @@ typedef struct moe_choice {
     linear_items gate_up, down; /* of expert_n1, for each token */
 } moe_choice;
 
-/* On Hopper all items of a block are added up behind one barrier, if there is room. So each has a warp of its own, which
- * has asked for the item's biases before the first tile. A block of down finds room beside one of these. */
+/* On Hopper all items of a block or cluster are added up behind one barrier, if there is room in `most` bytes. So each
+ * has a warp of its own, which has asked for the item's biases before the first tile. */
+static inline linear_items moe_one_chunk(const vb_gpu *gpu, vb_packed_format f, const linear_items *p,
+                                         int64_t row_tiles, int64_t items, int64_t most) {
+    if (gpu->capability < 90 || !p->blocks) return *p;
+    const int tiles = (int)vb_ceil_div(row_tiles, p->ksplit);
+    linear_items one = *p;
+    one.chunk = (int)linear_min(vb_ceil_div(items, p->blocks / p->ksplit), p->warps);
+    one.shared_bytes = linear_min(p->shared_bytes, most);
+    while (one.stages > p->parts && linear_n1_shared(f, tiles, &one) > one.shared_bytes) one.stages--;
+    return linear_n1_shared(f, tiles, &one) <= one.shared_bytes ? one : *p;
+}
+
+/* A block of down finds room beside one of gate and up. */
 static inline linear_items moe_gate_up_items(const vb_gpu *gpu, vb_packed_format f, int64_t row_tiles, int64_t items) {
     const linear_items p = linear_n1_items(gpu, f, 2, 1, row_tiles, items);
-    if (gpu->capability < 90 || !p.blocks) return p;
-    linear_items one = p;
-    one.chunk = (int)linear_min(vb_ceil_div(items, p.blocks), p.warps);
-    one.shared_bytes = linear_min(p.shared_bytes, MOE_GATE_UP_SHARED);
-    while (one.stages > p.parts && linear_n1_shared(f, (int)row_tiles, &one) > one.shared_bytes) one.stages--;
-    return linear_n1_shared(f, (int)row_tiles, &one) <= one.shared_bytes ? one : p;
+    return moe_one_chunk(gpu, f, &p, row_tiles, items, MOE_GATE_UP_SHARED);
 }
 
 /* Blocks of an item alone, or on Hopper two where they have less to do one after the other. */
@@ -82,7 +89,7 @@ static inline linear_items moe_down_items(const vb_gpu *gpu, vb_packed_format f,
     const linear_items halves = linear_n1_items(gpu, f, 1, 2, row_tiles, items);
     const bool fewer =
         halves.blocks && vb_ceil_div(items, halves.blocks / 2) < 2 * vb_ceil_div(items, whole.blocks);
-    return fewer ? halves : whole;
+    return moe_one_chunk(gpu, f, fewer ? &halves : &whole, row_tiles, items, gpu->shared_bytes);
 }
 
 /* `aligned`: x, gated and the addend, to 16 bytes. */
