@@ -33,15 +33,25 @@ struct Chosen {
     int k, experts;
     int id;       // of the expert whose number is the lane's, in 0..experts-1
     float weight; // of this expert; NaN for an id of none
-    VB_DEVICE void read(int64_t token, int lane) {
+    VB_DEVICE void ask(int64_t token, int lane) {
         const int64_t at = token * k + lane;
-        const int given = lane < k ? __ldcg(ids + at) : 0;
-        const bool known = given >= 0 && given < experts;
-        id = known ? given : 0;
-        weight = !known ? not_a_number() : weights && lane < k ? __ldcg(weights + at) : 1.0f;
+        id = lane < k ? __ldcg(ids + at) : 0;
+        weight = weights && lane < k ? __ldcg(weights + at) : 1.0f;
+    }
+    VB_DEVICE void check() {
+        if (id >= 0 && id < experts) return;
+        id = 0, weight = not_a_number();
     }
     VB_DEVICE int id_of(int choice) const { return __shfl_sync(all_lanes, id, choice); }
     VB_DEVICE float weight_of(int choice) const { return __shfl_sync(all_lanes, weight, choice); }
+};
+
+// The experts of a token, which the kernel before chooses.
+struct Chooses {
+    Chosen &chosen;
+    int64_t token;
+    VB_DEVICE void ask() const { chosen.ask(token, threadIdx.x % 32); }
+    VB_DEVICE void operator()() const { chosen.check(); }
 };
 
 struct GateUpOut {
@@ -148,14 +158,15 @@ __global__ void __launch_bounds__(32 * n1_warps, 2) expert_gate_up_kernel(N1Inpu
     const int64_t token = blockIdx.y;
     in.x += token * in.cols;
     out.out += token * out.chosen.k * out.rows;
-    n1_product<Block, 2>(in, out, blockIdx.x, gridDim.x, [&] { out.chosen.read(token, threadIdx.x % 32); });
+    n1_product<Block, 2>(in, out, blockIdx.x, gridDim.x, Chooses{out.chosen, token});
 }
 
 template <class Block, int KSPLIT>
 __global__ void __launch_bounds__(32 * n1_warps, 2) expert_down_kernel(N1Input in, DownOut out) {
     // The experts were known before gate_up began, so that tiles are fetched while gate_up is at work.
     const int64_t token = blockIdx.y;
-    out.chosen.read(token, threadIdx.x % 32);
+    out.chosen.ask(token, threadIdx.x % 32);
+    out.chosen.check();
     in.x += token * out.chosen.k * out.cols, out.out += token * out.rows;
     if (out.add) out.add += token * out.rows;
     n1_product<Block, 1, KSPLIT>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);

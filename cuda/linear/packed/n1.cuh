@@ -44,6 +44,7 @@ struct N1Input {
 constexpr int n1_warps = LINEAR_WARPS; // at most
 
 struct TilesAreKnown {
+    VB_DEVICE void ask() const {}
     VB_DEVICE void operator()() const {}
 };
 
@@ -97,7 +98,8 @@ VB_DEVICE void n1_store_sums(float *to, const float (&sum)[2 * PARTS], int lane)
 //   store(ahead, item, lane, sum)   by the same warp; lane has the sum of row lane % 16 of part lane / 16 % PARTS
 //   update                          NoUpdate, or N1Update for an adapter; then also
 //   matrix(item, lane), row(item, lane), rows_of(matrix)   the matrix and place of the item's rows
-// locate() is called before anything that tells where tiles lie is used, when the first part of x is on its way.
+// locate() is called before anything that tells where tiles lie is used, when the first part of x is on its way;
+// locate.ask() before x is asked for.
 // Items index, index + count, ... belong to this block or its cluster. Each of the KSPLIT blocks of a cluster
 // multiplies a range of the tiles of every row, and finishes every KSPLIT-th item. Without a cluster the last block
 // finishes an item.
@@ -118,13 +120,14 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     constexpr bool updated = decltype(Out::update)::active;
     constexpr int item_matrices = decltype(Out::update)::item_matrices;
     constexpr bool itself = !Out::norm && KSPLIT == 1;    // multiplies x by V where no kernel has
-    // tiles of x loaded at once, as registers are left; beside V one, as instructions are fetched behind weights
-    constexpr int group = updated && itself ? 1 : (Out::norm ? 4 : 8) / quads;
+    // whether another kernel tells where tiles lie; x comes from this kernel too, and would wait behind the tiles
+    constexpr bool located = !std::is_same<Locate, TilesAreKnown>::value;
+    // tiles of x loaded at once, as registers are left; beside V one, as instructions are fetched behind weights; few
+    // before the tiles are located
+    constexpr int group = updated && itself ? 1 : (Out::norm || located ? 4 : 8) / quads;
     extern __shared__ __align__(128) uint8_t all_shared[];
     uint8_t *const shared = GROUPED ? all_shared + threadIdx.y * in.group_bytes : all_shared;
     const int lane = threadIdx.x % 32, warp = __shfl_sync(all_lanes, threadIdx.x / 32, 0), warps = blockDim.x / 32;
-    // whether another kernel tells where tiles lie; x comes from this kernel too, and would wait behind the tiles
-    constexpr bool located = !std::is_same<Locate, TilesAreKnown>::value;
 #if __CUDA_ARCH__ >= 900
     constexpr bool x_first = located, short_code = true;
     const bool mailed = KSPLIT > 1 && (updated || !in.partial);
@@ -167,7 +170,8 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         ahead_tile += warps;
         if (ahead_tile >= tiles) ahead_tile = warp, ahead_item += count, find_rows();
     };
-    const bool has_tiles = warp < tiles;
+    static_assert(!located || KSPLIT == 1, "each warp has a tile");
+    const bool has_tiles = located || warp < tiles;
     int filled = 0;
     auto fill = [&](int below) {
 #pragma unroll 1
@@ -255,21 +259,19 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     if (!updated && !Out::joined && adds) out.prepare(&ahead, own_item, lane);
     if (mailed) cluster_wait(); // all mailboxes stand
     wait_for_previous_kernel();
+    locate.ask();
     if ((!updated || begins_early) && adds) out.fetch(&ahead, own_item, lane);
     if constexpr (begins_early) fetch_update();
-    const auto locate_rows = [&] {
-        locate(), find_rows();
-        if (adds) out.fetch_more(&ahead, own_item, lane); // would come behind the tiles
-    };
-    if constexpr (located)
-        if (!has_tiles) locate_rows();
     float square = 0;
     uint8_t *slot = activations + warp * V::bytes;
     for (int k = warp; k < tiles; k += group * warps) {
         float4 v[group][quads];
         load(v, in.x, k);
         if (k == warp) {
-            if constexpr (located) locate_rows();
+            if constexpr (located) {
+                locate(), find_rows();
+                if (adds) out.fetch_more(&ahead, own_item, lane); // would come behind the tiles
+            }
             if constexpr (Out::late || x_first) fill(stages);
             // not before x is on its way: the next kernel's weights would delay it
             if (!Out::late || !in.patient) release_next_kernel();
