@@ -31,6 +31,8 @@ __global__ void __launch_bounds__(threads, 2)
     uint64_t *const mailbox = reinterpret_cast<uint64_t *>(keys + experts);
     float *const logits = reinterpret_cast<float *>(mailbox + 1), *const squares = logits + experts,
                  *const sums = squares + warps; // [warps][share]
+    const bool few = few_experts(route);
+    unsigned *const orders = reinterpret_cast<unsigned *>(keys); // of few experts, in place of logits and keys
     const int begin = rank * share, own = larger(0, smaller(share, experts - begin));
     const float4 *const router = static_cast<const float4 *>(a.router.data) + (int64_t)begin * fours;
     const int64_t token = blockIdx.y;
@@ -114,7 +116,10 @@ __global__ void __launch_bounds__(threads, 2)
         float sum = 0;
 #pragma unroll
         for (int w = 0; w < warps; w++) sum += sums[w * share + threadIdx.x];
-        send(cluster_address(logits + begin + threadIdx.x, 0), cluster_address(mailbox, 0), fmaf(sum, factor, bias));
+        const float logit = fmaf(sum, factor, bias);
+        if (few) send(cluster_address(orders + begin + threadIdx.x, 0), cluster_address(mailbox, 0),
+                      __uint_as_float(order_of(logit)));
+        else send(cluster_address(logits + begin + threadIdx.x, 0), cluster_address(mailbox, 0), logit);
     }
     if ((int)threadIdx.x / (threads / cluster) == rank)
 #pragma unroll
@@ -124,14 +129,14 @@ __global__ void __launch_bounds__(threads, 2)
                 reinterpret_cast<float4 *>(a.normed + token * cols)[i] =
                     make_float4(v[c].x * factor, v[c].y * factor, v[c].z * factor, v[c].w * factor);
         }
-    if (rank > 0 || warp > 0) return;
+    if (rank > 0 || warp >= (few ? ceil_div(experts, 32) : 1)) return;
     mailbox_wait(mailbox);
     int32_t *const ids = a.ids + token * a.k;
     float *const weights = a.weights + token * a.k;
-    if (!few_experts(route)) return route_row(route, ids, weights, logits, keys, lane);
-    const Expert expert =
-        choose_few(logits, experts, (int)a.k, route.gating, route.normalized != 0, route.scale, lane);
-    if (lane < a.k) ids[lane] = expert.id, weights[lane] = expert.weight;
+    if (!few) return route_row(route, ids, weights, logits, keys, lane);
+    const Expert expert = choose_few(orders, reinterpret_cast<int *>(logits), experts, (int)a.k, route.gating,
+                                     route.normalized != 0, route.scale);
+    if (warp == 0 && lane < a.k) ids[lane] = expert.id, weights[lane] = expert.weight;
 }
 
 template <int STAGES>

@@ -17,11 +17,11 @@ VB_DEVICE Key greatest_key(Key key) {
 #endif
 }
 
-// The value that a key was made of, but for -0 and the payload of NaN.
-VB_DEVICE float value_of(Key key) {
-    const unsigned bits = unsigned(key >> 32);
-    return __uint_as_float(bits ^ (bits >> 31 ? 0x80000000u : 0xffffffffu));
+// The value that an order or a key was made of, but for -0 and the payload of NaN.
+VB_DEVICE float value_of(unsigned order) {
+    return __uint_as_float(order ^ (order >> 31 ? 0x80000000u : 0xffffffffu));
 }
+VB_DEVICE float value_of(Key key) { return value_of(unsigned(key >> 32)); }
 
 // The score of each expert before it is divided by `sum`, as the contract's gating says.
 VB_DEVICE float score_of(const vb_route_args &a, float logit, float max) {
@@ -134,7 +134,7 @@ VB_DEVICE void route_row(const vb_route_args &a, int32_t *ids, float *weights, c
 
 // Whether choose_few takes these arguments.
 VB_DEVICE bool few_experts(const vb_route_args &a) {
-    return a.experts <= 128 && a.k <= 32 && a.groups == 0 && !a.bias;
+    return a.experts <= 128 && a.experts % 4 == 0 && a.k <= 32 && a.groups == 0 && !a.bias;
 }
 
 struct Expert {
@@ -142,43 +142,55 @@ struct Expert {
     float weight;
 };
 
-// The same as route_row by the warp's registers, lane j for choice j. Its instructions are few, for they come from
-// memory: a kernel of a step runs them once.
-static __device__ __noinline__ Expert choose_few(const float *logits, int experts, int k, vb_gating gating,
-                                                 bool normalized, float scale, int lane) {
-    constexpr int each = 4;
-    Key keys[each]; // of the experts lane, lane + 32, .. that are not chosen; 0 for none
-#pragma unroll
-    for (int i = 0; i < each; i++) {
-        const int e = lane + 32 * i;
-        keys[i] = e < experts ? key_of(logits[e], e) : 0;
-    }
-    Expert own = {0, 0};
-    float first = 0; // the greatest logit
+// count += v > least, by two instructions.
+VB_DEVICE void count_above(int &count, unsigned v, unsigned least) {
+    asm("{\n"
+        ".reg .pred above;\n"
+        "setp.gt.u32 above, %1, %2;\n"
+        "@above add.s32 %0, %0, 1;\n"
+        "}" : "+r"(count) : "r"(v), "r"(least));
+}
+
+// The same as route_row by a warp for each 32 experts, whose logits are there by order_of; `chosen` has room for their
+// numbers. Each thread counts the experts before its own, so that no choice waits for the one before. The first warp
+// returns choice j in lane j.
+// The code is short and has no branches, for it comes from memory: a kernel of a step runs it once.
+static __device__ __noinline__ Expert choose_few(const unsigned *orders, int *chosen, int experts, int k,
+                                                 vb_gating gating, bool normalized, float scale) {
+    const int e = threadIdx.x, lane = e % 32, warp = e / 32;
+    const unsigned mine = e < experts ? orders[e] : 0;
+    const unsigned equal = __match_any_sync(all_lanes, mine); // of which the lower ones come before
+    int before[4] = {__popc(equal & ((1u << lane) - 1)), 0, 0, 0}; // in four parts, which need not wait for each other
 #pragma unroll 1
-    for (int j = 0; j < k; j++) {
-        Key best = keys[0];
+    for (int first = 0; first < experts; first += 32) {
+        const unsigned least = first < 32 * warp ? mine - 1 : mine; // no number has the order 0
+        const uint4 *const from = reinterpret_cast<const uint4 *>(orders + first);
 #pragma unroll
-        for (int i = 1; i < each; i++) best = larger(best, keys[i]);
-        best = greatest_key(best);
-        const int e = index_of(best);
-#pragma unroll
-        for (int i = 0; i < each; i++)
-            if (e == lane + 32 * i) keys[i] = 0;
-        const float logit = value_of(best);
-        if (j == 0) first = logit;
-        if (j == lane) own.id = e, own.weight = logit;
+        for (int i = 0; i < 8; i++) {
+            const uint4 v = first + 4 * i < experts ? from[i] : make_uint4(0, 0, 0, 0);
+            count_above(before[0], v.x, least), count_above(before[1], v.y, least);
+            count_above(before[2], v.z, least), count_above(before[3], v.w, least);
+        }
     }
-    const auto score = [&](float l) {
-        return gating == VB_GATING_SIGMOID ? __fdividef(1.0f, 1.0f + __expf(-l)) : __expf(l - first);
-    };
-    own.weight = lane < k ? score(own.weight) : 0.0f;
-    float sum = own.weight;
+    const int place = before[0] + before[1] + before[2] + before[3];
+    if (e < experts && place < k) chosen[place] = e;
+    if (experts <= 32) __syncwarp();
+    else asm volatile("bar.sync 1, %0;" ::"r"((experts + 31) / 32 * 32) : "memory");
+    Expert own = {0, 0};
+    if (warp > 0) return own;
     const bool divided = normalized || gating == VB_GATING_SOFTMAX_CHOSEN;
-    if (!divided && gating == VB_GATING_SOFTMAX)
-#pragma unroll
-        for (int i = 0; i < each; i++)
-            if (keys[i]) sum += score(value_of(keys[i]));
+    const float most = value_of(orders[chosen[0]]);
+    const auto score = [&](unsigned order) {
+        const float l = value_of(order);
+        return gating == VB_GATING_SIGMOID ? __fdividef(1.0f, 1.0f + __expf(-l)) : __expf(l - most);
+    };
+    if (lane < k) own.id = chosen[lane], own.weight = score(orders[own.id]);
+    float sum = own.weight;
+    if (!divided && gating == VB_GATING_SOFTMAX) { // of all experts
+        sum = 0;
+#pragma unroll 1
+        for (int i = lane; i < experts; i += 32) sum += score(orders[i]);
+    }
     sum = warp_reduce<Sum>(sum);
     own.weight *= (divided || gating == VB_GATING_SOFTMAX) && sum != 0.0f ? scale / sum : scale;
     return own;

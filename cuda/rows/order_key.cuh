@@ -14,10 +14,12 @@ namespace vb {
 
 using Key = unsigned long long;
 
+VB_DEVICE unsigned order_of(float value) {
+    const unsigned bits = __float_as_uint(value == 0.0f ? 0.0f : value);
+    return value != value ? 0xffffffffu : bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
+}
 VB_DEVICE Key key_of(float value, int64_t index) {
-    unsigned bits = __float_as_uint(value == 0.0f ? 0.0f : value);
-    bits = value != value ? 0xffffffffu : bits ^ (bits >> 31 ? 0xffffffffu : 0x80000000u);
-    return (Key)bits << 32 | (0xffffffffu - (unsigned)index);
+    return (Key)order_of(value) << 32 | (0xffffffffu - (unsigned)index);
 }
 VB_DEVICE int32_t index_of(Key key) { return (int32_t)(0xffffffffu - (unsigned)key); }
 
