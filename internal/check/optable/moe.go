@@ -152,7 +152,8 @@ func routeTolerance(Case) Tolerance {
 	return Tolerance{Rel: 4e-6, Why: "exponentials and sums in float32; an index that is off is off by one at least"}
 }
 
-// normRouteOp has {n, cols, experts, k, groups, groups used}. Type is the router's. Flags as Route's, and "plain" (no norm).
+// normRouteOp has {n, cols, experts, k, groups, groups used}. Type is the router's. Flags as Route's, and "plain" (no norm); "ties" are
+// experts of equal rows.
 func normRouteOp() *Op {
 	return &Op{
 		Name: "NormRoute", NoPTX: true,
@@ -163,6 +164,8 @@ func normRouteOp() *Op {
 			Case{Label: "deepseek-v3", Dims: []int{3, 1024, 256, 8, 8, 4}, Flags: "sigmoid_normalized_bias_scaled"},
 			Case{Label: "most", Dims: []int{2, 132, 1024, 16, 0, 0}, Flags: "sigmoid_plain"}, Case{Label: "step", Dims: []int{16, 512, 60, 4, 0, 0}, Flags: "softmax"},
 			Case{Label: "prompt", Dims: []int{19, 512, 60, 4, 0, 0}, Flags: "softmax_normalized_bias"},
+			Case{Label: "few", Dims: []int{3, 256, 68, 32, 0, 0}, Flags: "sigmoid"}, Case{Label: "ties", Dims: []int{2, 64, 124, 9, 0, 0}, Flags: "softmax_ties"},
+			Case{Label: "four", Dims: []int{1, 64, 4, 4, 0, 0}, Flags: "softmax"},
 			Case{Label: "qwen3-30b-a3b", Dims: []int{1, 2048, 128, 8, 0, 0}, Flags: "softmax_normalized", Bench: true}),
 			Case{Label: "half", Type: tensor.F16, Dims: []int{1, 512, 60, 4, 0, 0}, Flags: "softmax"}),
 		Inputs: func(g *Generator, c Case) []*Array {
@@ -171,6 +174,12 @@ func normRouteOp() *Op {
 				g.Normal(tensor.F32, n, experts)}
 			if hasFlag(c, "plain") {
 				in[1] = nil
+			}
+			if hasFlag(c, "ties") && !g.fast { // experts of seven rows
+				for i := range in[2].Values {
+					in[2].Values[i] = in[2].Values[i%(7*cols)]
+				}
+				in[2] = Floats(in[2].Values, experts, cols)
 			}
 			if hasFlag(c, "bias") {
 				in[3] = g.Scaled(0.3, tensor.F32, experts)
