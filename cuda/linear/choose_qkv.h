@@ -158,6 +158,10 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
         c.apart = !mixture;
         c.qk = linear_n1_items(gpu, f, 2, 1, row_tiles, q_items + kv_items);
         c.v = linear_n1_items(gpu, fv, 2, 1, linear_row_tiles(fv, s->cols), kv_items);
+        /* Each item its block rather than a second item for some of them. */
+        const int64_t items = q_items + 2 * kv_items;
+        if (gpu->capability >= 90 && !s->adapted && items > gpu->multiprocessors && items <= 2 * gpu->multiprocessors)
+            c.qk = linear_head_items(gpu, f, row_tiles, q_items + kv_items, false);
         c.normed = linear_norms_heads(gpu, s, &c);
         if (c.normed) c.raw = false;
         if (c.qk.blocks && c.v.blocks) c.kernel = LINEAR_N1_QKV, c.rest = c.normed ? LINEAR_QKV_NOTHING : after_items;
