@@ -418,6 +418,9 @@ func normQKVOp() *Op {
 	mixed(tensor.Q4_K, "Q8_0", 4, 1, 512, 4, 2, 64, 32, 40, 4)
 	mixed(tensor.Q4_K, "Q6_K", 33, 1, 3584, 4, 1, 64, 32, 40, 33) // both products have shares, at the same time
 	mixed(tensor.Q4_K, "Q6_K", 3, 30, 256, 2, 1, 64, 32, 90, 3)
+	// More pairs of rows of tiles than a large GPU has multiprocessors.
+	mixed(tensor.Q5_0, "Q8_0", 1, 1, 320, 64, 8, 64, 32, 40, 1)
+	mixed(tensor.Q8_0, "Q8_0-q8cache", 1, 1, 1152, 64, 8, 64, 32, 40, 1)
 	for _, n := range []int{1, 3, 9, 20, 40} { // tiles of 256 columns beside tiles of 128
 		mixed(tensor.NVFP4, "Q8_0", n, 1, 576, 4, 2, 64, 32, 40, n)
 		mixed(tensor.NVFP4, "Q8_0-r8", n, 1, 576, 4, 2, 64, 32, 40, n)
