@@ -76,9 +76,9 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
     return t;
 }
 
-/* Threads of a block, so that a thread has 64 registers, or 80 where x has two bytes and a warp two units; of blocks
+/* Threads of a block, so that a thread has 64 registers, or 72 where x has two bytes and a warp two units; of blocks
  * with short rows. Tiles in shared memory: of short rows, of long ones, and where there is no room for so many. */
-enum { TERNARY_BITS_THREADS = 1024, TERNARY_BITS_THREADS_SHORTS = 768, TERNARY_BITS_THREADS_SHORT_ROWS = 256,
+enum { TERNARY_BITS_THREADS = 1024, TERNARY_BITS_THREADS_SHORTS = 896, TERNARY_BITS_THREADS_SHORT_ROWS = 256,
        TERNARY_BITS_STAGES_SHORT_ROWS = 8, TERNARY_BITS_STAGES = 5, TERNARY_BITS_STAGES_FEW = 3 };
 /* Bytes of weights, for each multiprocessor, that are on their way while the kernel before ends. More of them delay its
  * last writes, and the read of x. */

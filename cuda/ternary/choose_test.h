@@ -102,10 +102,10 @@ static void test_ternary(void) {
     t.k = 2560;
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.units == 1 &&
               bits.stages == TERNARY_BITS_STAGES_SHORT_ROWS, "short rows");
-    t.k = 512 * 24;
-    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.units == 2, "24 warps");
-    t.k = 512 * 25;
-    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_TILES, "25 warps");
+    t.k = 512 * 28;
+    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.units == 2, "28 warps");
+    t.k = 512 * 29;
+    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_TILES, "29 warps");
     t.k = 500;
     CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC, "rows of 125 bytes");
 }

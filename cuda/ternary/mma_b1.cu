@@ -137,20 +137,21 @@ struct Rounding {
 
     // Where item i begins: in SHORTS among the elements of the thread's own warp.
     VB_DEVICE static int place_of(int i) {
-        if (SOURCE == SHORTS) return 4 * (threadIdx.x / 32 * 64 * UNITS + i * 32 + threadIdx.x % 32);
+        if (SOURCE == SHORTS) return 4 * (threadIdx.x / 32 * 64 * UNITS + threadIdx.x % 32) + 128 * i;
         return 4 * (threadIdx.x + i * blockDim.x);
     }
-    // Four elements whose codes lie side by side. A word of VB_INT2_ROWS has them four apart.
-    VB_DEVICE static float4 elements(const float *from, int at) {
-        if (SOURCE != SHORTS) return *reinterpret_cast<const float4 *>(from + at);
-        from += at / 16 * 16 + at % 16 / 4;
-        return make_float4(from[0], from[4], from[8], from[12]);
+    // Four elements of item i, whose codes lie side by side. A word of VB_INT2_ROWS has them four apart.
+    VB_DEVICE static float4 elements(const float *from, int i) {
+        if (SOURCE != SHORTS) return *reinterpret_cast<const float4 *>(from + place_of(i));
+        const unsigned first = place_of(0); // whole words lie between two items
+        from += first / 16 * 16 + first % 16 / 4;
+        return make_float4(from[128 * i], from[128 * i + 4], from[128 * i + 8], from[128 * i + 12]);
     }
     VB_DEVICE void read_norm() {
 #pragma unroll
         for (int i = 0; i < items; i++) {
             const int at = place_of(i);
-            norms[i] = job.normed && job.norm && at < job.k ? elements(job.norm, at)
+            norms[i] = job.normed && job.norm && at < job.k ? elements(job.norm, i)
                                                             : make_float4(1.0f, 1.0f, 1.0f, 1.0f);
         }
     }
@@ -161,9 +162,9 @@ struct Rounding {
             const int at = place_of(i);
             h[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
             if (at >= job.k) continue;
-            h[i] = elements(static_cast<const float *>(job.x), at);
+            h[i] = elements(static_cast<const float *>(job.x), i);
             if (SOURCE == ROUNDED && job.up) {
-                const float4 u = elements(job.up, at);
+                const float4 u = elements(job.up, i);
                 const vb_activation f = vb_activation(job.activation);
                 h[i] = make_float4(gated_unit(f, h[i].x, u.x), gated_unit(f, h[i].y, u.y), gated_unit(f, h[i].z, u.z),
                                    gated_unit(f, h[i].w, u.w));
@@ -176,7 +177,7 @@ struct Rounding {
                         n[4] = {norms[i].x, norms[i].y, norms[i].z, norms[i].w};
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                squares = fmaf(v[j], v[j], squares);
+                if (SOURCE != SHORTS || job.normed) squares = fmaf(v[j], v[j], squares);
                 most = Max::combine(most, fabsf(v[j] * n[j]));
             }
         }
@@ -187,7 +188,7 @@ struct Rounding {
 #pragma unroll
         for (int i = 0; i < items; i++) {
             const int at = place_of(i);
-            if (at >= x_bytes) continue;
+            if (SOURCE != SHORTS && at >= x_bytes) continue;
             const float v[4] = {h[i].x * factor * norms[i].x, h[i].y * factor * norms[i].y,
                                 h[i].z * factor * norms[i].z, h[i].w * factor * norms[i].w};
             if (SOURCE == SHORTS) {
@@ -271,8 +272,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             if (job.normed) factor = 1.0f / sqrtf(all.x / float(k) + job.eps);
             scale = __fdiv_rn(127.0f, Max::combine(1e-5f, all.y * factor));
         } else {
-            scale = __fdiv_rn(float(MOST_SHORT), Max::combine(0x1p-100f, all.y));
-            if (lane == 0) steps[warp] = scale > 0.0f ? 1.0f / scale : nanf(""); // of infinite floats
+            const float most = Max::combine(0x1p-100f, all.y);
+            scale = __fdividef(MOST_SHORT * 0x1p-8f, most * 0x1p-8f); // which is 0 for divisors beyond 2^126
+            if (lane == 0) steps[warp] = scale > 0.0f ? most * (1.0f / MOST_SHORT) : nanf(""); // of infinite floats
         }
         rounding.write(codes, x_bytes, factor, scale);
         if (SOURCE == ROUNDED)
@@ -326,6 +328,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     // A lane has the columns c = 2 (lane % 4) and c + 1. Its sums count in units of 2^c, or 2^(6 - c) in SHORTS.
     const int next = word == 3 ? -2 : 2;
     const int high = word == 0 ? -256 : 256, high_next = word == 0 ? -128 : word == 3 ? 8192 : 128;
+    // Sums begin with minus the sum of x. In SHORTS, where registers are few, one number is added behind the products.
+    const int less = 2 * minus[0][0] + minus[0][1] + high * minus[bytes - 1][0] + high_next * minus[bytes - 1][1];
     int *part = parts + warp * 64 + (SOURCE == SHORTS ? lane ^ 3 : lane); // [most][warps][half][group][lane % 4]
     const auto multiply = [&](const unsigned(&w)[UNITS][2][4], int *to) {
         int first_sums[4], second_sums[4];
@@ -333,16 +337,15 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         for (int u = 0; u < UNITS; u++) {
             const unsigned(&p)[4] = columns[0][u], (&q)[4] = columns[bytes - 1][u];
             const auto second = [&](int j) { return SOURCE == SHORTS ? q[j] : p[j] << 1; };
-            count_bits(first_sums, w[u][0], p[0], p[1], u ? first_sums : minus[0]);
-            count_bits(second_sums, w[u][0], second(0), second(1),
-                       u ? second_sums : SOURCE == SHORTS ? minus[bytes - 1] : none);
+            count_bits(first_sums, w[u][0], p[0], p[1], u ? first_sums : SOURCE == SHORTS ? none : minus[0]);
+            count_bits(second_sums, w[u][0], second(0), second(1), u ? second_sums : none);
             count_bits(first_sums, w[u][1], p[2], p[3], first_sums);
             count_bits(second_sums, w[u][1], second(2), second(3), second_sums);
         }
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int *const a = first_sums + 2 * half, *const b = second_sums + 2 * half;
-            to[32 * half] = SOURCE == SHORTS ? 2 * a[0] + a[1] + high * b[0] + high_next * b[1]
+            to[32 * half] = SOURCE == SHORTS ? 2 * a[0] + a[1] + high * b[0] + high_next * b[1] + less
                                              : (a[0] + 2 * b[0]) + next * (a[1] + 2 * b[1]);
         }
     };
