@@ -442,7 +442,7 @@ func tmacOp() *Op {
 			Case{Label: "norm", Dims: []int{31, 5, 260, 1}, Flags: "norm"}, Case{Label: "deep", Dims: []int{5, 1, 20480, 1}},
 			Case{Label: "whole_groups", Dims: []int{70, 1, 1536, 3}}, Case{Label: "whole_groups", Dims: []int{33, 6, 3200, 1}, Flags: "norm_weight"},
 			Case{Label: "whole", Dims: []int{47, 2, 64, 1}}, Case{Label: "whole", Dims: []int{129, 9, 10240, 0}}, Case{Label: "whole_groups", Dims: []int{31, 3, 33024, 129}},
-			Case{Label: "bits", Dims: []int{33, 1, 4096, 1}}, Case{Label: "bits", Dims: []int{47, 1, 8192, 0}}, Case{Label: "bits", Dims: []int{35, 1, 10240, 1}, Flags: "norm_weight"}, Case{Label: "bits", Dims: []int{1, 1, 64, 1}, Flags: "settled"},
+			Case{Label: "bits", Dims: []int{33, 1, 4096, 1}}, Case{Label: "bits", Dims: []int{47, 1, 8192, 0}}, Case{Label: "bits", Dims: []int{35, 1, 10240, 1}, Flags: "norm_weight"}, Case{Label: "bits", Dims: []int{33, 1, 13888, 1}, Flags: "norm_weight"}, Case{Label: "bits", Dims: []int{1, 1, 64, 1}, Flags: "settled"},
 			Case{Label: "bits", Dims: []int{5003, 1, 128, 1}, Flags: "settled"}, Case{Label: "bits", Dims: []int{70, 1, 3200, 1}, Flags: "norm_settled"},
 			Case{Label: "bits", Dims: []int{35, 1, 1600, 0}, Flags: "norm_weight"},
 			Case{Label: "bitnet-2b_ffn_up", Dims: []int{6912, 1, 2560, 1}, Flags: "settled", Bench: true, Large: true},
