@@ -25,6 +25,8 @@
     X(MATMUL_1XF16_SM90, "matmul_1xf16_sm90", "gemm/matmul_3xf16_sm90.cu", "F32 with TF32 permitted, large, 9.0")      \
     X(MATMUL_PADDED_SM90, "matmul_padded_sm90", "gemm/matmul_padded.cu",                                               \
       "16 bits of any other strides, copied to whole vectors for matmul_sm90, 9.0")                                    \
+    X(MATMUL_PADDED_M64_SM90, "matmul_padded_m64_sm90", "gemm/matmul_padded.cu",                                       \
+      "the same with up to 64 rows of A or columns of B, for gemm_m64_sm90, 9.0")                                      \
     X(MATMUL_KSPLIT, "matmul_ksplit", "gemm/matmul_ksplit.cu",                                                         \
       "16 bits of any strides, few tiles or small ones, 8.0: blocks share k")                                          \
     X(MATMUL_MMA, "matmul_mma", "gemm/matmul_mma.cu", "16 bits, any layout of whole vectors, 8.0")                     \
@@ -492,20 +494,20 @@ static inline matmul_sm90_plan matmul_sm90_plan_of(const vb_matmul_args *x, int 
     if (best.tile_n == 256 && (best.parts > 1 || tiles >= sms) && x->k >= 256 * best.parts && no_more) best.pair = 2;
     return best;
 }
-/* 16 bits by matmul_sm90 or matmul_mma, with copies of the operands that are no whole vectors. */
-static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+/* The time that copies of the operands take that are no whole vectors. */
+static inline double matmul_copies_time(const vb_matmul_args *x) {
     const int whole_a = matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride),
               whole_b = matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);
-    double time;
-    if (gpu->capability != 90) {
-        time = matmul_plan_of(MATMUL_MMA, x, gpu).time + (!whole_a || !whole_b ? 0.3 : 0);
-    } else {
-        time = matmul_sm90_plan_of(x, gpu->multiprocessors).time;
-    }
-    if (!whole_a || !whole_b) time += 1.0;
+    double time = whole_a && whole_b ? 0 : 1.0;
     if (!whole_a) time += 1.26e-6 * x->m * x->k * (x->a_batch_stride == 0 ? 1 : x->batch);
     if (!whole_b) time += 1.26e-6 * x->n * x->k * (x->b_batch_stride == 0 ? 1 : x->batch);
     return time;
+}
+/* 16 bits by matmul_sm90 or matmul_mma, with such copies. */
+static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const double copies = matmul_copies_time(x);
+    if (gpu->capability == 90) return matmul_sm90_plan_of(x, gpu->multiprocessors).time + copies;
+    return matmul_plan_of(MATMUL_MMA, x, gpu).time + (copies > 0 ? 0.3 : 0) + copies;
 }
 
 static inline double gemm_m64_time(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -513,18 +515,24 @@ static inline double gemm_m64_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     int ksplit = 1;
     return gemm_m64_plan(&ksplit, turned ? x->n : x->m, turned ? x->m : x->n, x->k, x->batch, gpu->multiprocessors);
 }
-/* Where k has to be shared, more than 32 rows of sums take too long to exchange. */
-static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
+/* Whether gemm_m64_sm90 takes operands of such sizes. Where k has to be shared, more than 32 rows of sums take too long
+ * to exchange. */
+static inline int gemm_m64_fits(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int sms = gpu->multiprocessors, turned = gemm_m64_turned(x);
     const int64_t few = turned ? x->n : x->m, many = turned ? x->m : x->n;
-    if (gpu->capability != 90 || x->type == VB_F32 || x->batch > 65535 || few > 64 || !matmul_operand_vectors(x) ||
-        !matmul_sizes_below(x, (1 << 27) + 1) ||
-        (few > 32 && (gemm_m64_ksplit(few, many, x->k, x->batch, sms) > 1 || many * x->batch < 64 * sms)))
-        return 0;
-    if (!turned && matmul_contiguous(x) && x->n % 8 == 0 && vb_aligned16(x->c)) return 1;
-    const double time = gemm_m64_time(x, gpu);
+    return gpu->capability == 90 && x->type != VB_F32 && x->batch <= 65535 && few <= 64 &&
+           matmul_sizes_below(x, (1 << 27) + 1) &&
+           (few <= 32 || (gemm_m64_ksplit(few, many, x->k, x->batch, sms) == 1 && many * x->batch >= 64 * sms));
+}
+static inline int gemm_m64_pays(const vb_matmul_args *x, double time, const vb_gpu *gpu) {
+    const int64_t many = gemm_m64_turned(x) ? x->m : x->n;
     return x->k > 16 && 2 * many >= GEMM_M64_TILE && time < matmul_ksplit_time(x, gpu) &&
            time < matmul_vectors_time(x, gpu);
+}
+static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
+    if (!matmul_operand_vectors(x) || !gemm_m64_fits(x, gpu)) return 0;
+    if (!gemm_m64_turned(x) && matmul_contiguous(x) && x->n % 8 == 0 && vb_aligned16(x->c)) return 1;
+    return gemm_m64_pays(x, gemm_m64_time(x, gpu), gpu);
 }
 
 static inline int matmul_3xtf32_any_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -571,6 +579,15 @@ static inline int matmul_padded_suits(const vb_matmul_args *x) {
            x->k * vb_ceil_div(x->n, 8) < most;
 }
 
+/* The same for gemm_m64_sm90, and its time. */
+static inline double matmul_padded_m64_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    return gemm_m64_time(x, gpu) + matmul_copies_time(x);
+}
+static inline int matmul_padded_m64_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
+    return !matmul_operand_vectors(x) && gemm_m64_fits(x, gpu) && matmul_padded_suits(x) &&
+           gemm_m64_pays(x, matmul_padded_m64_time(x, gpu), gpu);
+}
+
 /* Whether matmul_skinny takes less time than kernels of tiles, which are up to four times as fast as lanes along k of
  * more than two rows. */
 static inline int matmul_skinny_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -581,6 +598,7 @@ static inline int matmul_skinny_pays(const vb_matmul_args *x, const vb_gpu *gpu)
     if (x->type == VB_F32) return time < matmul_f32_time(x, gpu) && time < matmul_tf32_time(x, gpu);
     if (gpu->capability == 90 && matmul_contiguous(x) && x->k % 8 == 0 && x->n % 8 == 0 && x->m <= x->n) return 0;
     if (gemm_m64_takes(x, gpu)) return 0;
+    if (matmul_padded_m64_suits(x, gpu) && matmul_padded_m64_time(x, gpu) < time) return 0;
     return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
 }
 
@@ -612,6 +630,7 @@ static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb
     if (gemm_sm90_takes(x) && (large || gemm_sm90_pays(x, gpu))) return GEMM_SM90;
     if (f32 && room && matmul_contiguous(x) && gemm_3xf16_suits(x) && gemm_3xf16_pays(x, gpu)) return GEMM_3XF16_SM90;
     if (matmul_mma_pays(x, gpu)) return MATMUL_MMA;
+    if (room && matmul_padded_m64_suits(x, gpu)) return MATMUL_PADDED_M64_SM90;
     if (matmul_ksplit_suits(x, gpu)) return MATMUL_KSPLIT;
     if (!f32 && matmul_operand_vectors(x)) return matmul_sizes_below(x, 1 << 28) ? MATMUL_SM90 : MATMUL_NONE;
     if (!f32) return room && matmul_padded_suits(x) ? MATMUL_PADDED_SM90 : MATMUL_NONE;

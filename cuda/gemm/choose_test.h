@@ -31,7 +31,8 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int aligned = vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c);
     CHECK_IT(kernel != MATMUL_NONE && roomless != MATMUL_NONE);
     CHECK_IT(roomless == kernel || kernel == GEMM_3XF16_SM90 || kernel == MATMUL_3XF16_SM90 ||
-             kernel == MATMUL_1XF16_SM90 || kernel == MATMUL_PADDED_SM90 || kernel == MATMUL_PADDED_MMA);
+             kernel == MATMUL_1XF16_SM90 || kernel == MATMUL_PADDED_SM90 || kernel == MATMUL_PADDED_M64_SM90 ||
+             kernel == MATMUL_PADDED_MMA);
     switch (kernel) {
     case MATMUL_THIN: CHECK_IT(x->k <= 16); break;
     case MATMUL_SHORT: CHECK_IT(ampere && !f32 && x->k > 0 && x->k <= 64); break;
@@ -61,6 +62,10 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
     case MATMUL_3XF16_SM90: CHECK_IT(hopper && f32 && x->precision == VB_PRECISION_FLOAT32 && x->k > 0); break;
     case MATMUL_1XF16_SM90: CHECK_IT(hopper && f32 && x->precision == VB_PRECISION_TF32 && x->k > 0); break;
     case MATMUL_PADDED_SM90: CHECK_IT(hopper && !f32 && x->k > 0 && !matmul_operand_vectors(x)); break;
+    case MATMUL_PADDED_M64_SM90:
+        CHECK_IT(hopper && !f32 && x->k > 0 && !matmul_operand_vectors(x) && x->batch <= 65535 &&
+                 (x->m <= 64 || x->n <= 64));
+        break;
     case MATMUL_PADDED_MMA:
         CHECK_IT(ampere && !f32 && x->k > 0 && !matmul_operand_vectors(x) && gpu->shared_bytes >= 96 << 10);
         break;
@@ -94,6 +99,7 @@ static void check_named_matmul(void) {
         {80, VB_F32, 4096, 4096, 4096, MATMUL_3XTF32_ANY},   {86, VB_BF16, 4096, 4096, 4096, MATMUL_MMA},
         {100, VB_F32, 64, 2048, 11008, MATMUL_3XTF32}, {120, VB_F32, 64, 2048, 11008, MATMUL_3XTF32_ANY},
         {90, VB_BF16, 4096, 4098, 4096, MATMUL_PADDED_SM90}, {90, VB_BF16, 5, 13690, 24, MATMUL_KSPLIT},
+        {90, VB_BF16, 3624, 12144, 26, MATMUL_PADDED_M64_SM90},
         {86, VB_BF16, 65, 7127, 42, MATMUL_KSPLIT}, {80, VB_F32, 5000, 3, 3000, MATMUL_THIN},
         {90, VB_F16, 4576, 2992, 8, GEMM_M64_SM90}, {90, VB_F16, 7175, 2672, 32, GEMM_M64_SM90},
         {90, VB_F16, 10585, 8, 232, MATMUL_SHORT}, {86, VB_BF16, 1880, 28, 9472, MATMUL_SHORT},

@@ -22,6 +22,10 @@ vb_status run_matmul(matmul_kernel kernel, const vb_matmul_args &x, vb_stream *s
                              plan.meet ? matmul_sm90_meeting_bytes(&x, &plan, sms) : k_parts_bytes(plan.parts, x),
                              stream);
     }
+    case MATMUL_PADDED_M64_SM90:
+        return matmul_padded(x, [](const vb_matmul_args &copies, vb_stream *on, void *) {
+            return gemm_m64_sm90(copies, on);
+        }, 0, stream);
     case MATMUL_3XF16_SM90: return matmul_3xf16_sm90(x, stream);
     case MATMUL_1XF16_SM90: return matmul_1xf16_sm90(x, stream);
     case MATMUL_KSPLIT: return matmul_ksplit(x, stream);
