@@ -17,7 +17,8 @@ typedef struct matmul_skinny_plan {
     int lanes, held;   /* one row or column by k: threads of a row, rows that these have at a time; else 0 */
 } matmul_skinny_plan;
 /* Of threads with 1 or 4 rows: loads of each row under way, for want of registers; blocks a multiprocessor. */
-#define MATMUL_SKINNY_DOT_LOADS(element_bytes) ((element_bytes) == 2 ? 2 : 4)
+#define MATMUL_SKINNY_DOT_LOADS(element_bytes, held, vectors)                                                          \
+    ((element_bytes) == 2 && ((held) > 1 || !(vectors)) ? 2 : 4)
 #define MATMUL_SKINNY_DOT_BLOCKS(held) ((held) == 1 ? 4 : 2)
 /* Rows of `many` times the one row or column, by the threads for which a product waits least. Returns microseconds. */
 static inline double matmul_skinny_plan_dot(matmul_skinny_plan *plan, const vb_matmul_args *x, int multiprocessors) {
@@ -28,7 +29,8 @@ static inline double matmul_skinny_plan_dot(matmul_skinny_plan *plan, const vb_m
         for (int lanes = 1; lanes <= 32 * MATMUL_SKINNY_WARPS; lanes *= 2) {
             const int64_t of_block = 32 * MATMUL_SKINNY_WARPS / lanes * held,
                           blocks = vb_ceil_div(rows, of_block) * x->batch,
-                          steps = vb_ceil_div(x->k, MATMUL_SKINNY_DOT_LOADS(bytes) * lanes * width),
+                          loads = MATMUL_SKINNY_DOT_LOADS(bytes, held, plan->vectors),
+                          steps = vb_ceil_div(x->k, loads * lanes * width),
                           places = MATMUL_SKINNY_DOT_BLOCKS(held) * multiprocessors;
             const double time = (double)vb_ceil_div(blocks, places) * (1.8 + 0.9 * (double)steps);
             if (least > 0 && time >= least) continue;

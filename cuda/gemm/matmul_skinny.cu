@@ -58,9 +58,10 @@ template <class T, int W, bool SHIFTED = false>
 struct Elements {
     Vec<T, W> x;
 
+    VB_DEVICE void load_whole(const T *from) { x = load_once(reinterpret_cast<const Vec<T, W> *>(from)); }
     VB_DEVICE void load(const T *from, int64_t left) {
         if (left >= W) {
-            x = load_once(reinterpret_cast<const Vec<T, W> *>(from));
+            load_whole(from);
         } else {
 #pragma unroll
             for (int e = 0; e < W; e++) x.at[e] = e < left ? from[e] : from_float<T>(0.0f);
@@ -73,6 +74,12 @@ template <class T, int W>
 struct Elements<T, W, true> {
     Vec<T, W> x;
 
+    VB_DEVICE void load_whole(const T *from) {
+        const unsigned shift = (unsigned)(uintptr_t)from % 16;
+        const uint4 *const at = (const uint4 *)((const char *)from - shift);
+        const uint4 vector = bytes_from(__ldg(at), __ldg(at + (shift > 0)), shift);
+        x = *reinterpret_cast<const Vec<T, W> *>(&vector);
+    }
     VB_DEVICE void load(const T *from, int64_t left) {
         static_assert(W * sizeof(T) == 16, "a vector");
         const unsigned shift = (unsigned)(uintptr_t)from % 16;
@@ -211,7 +218,7 @@ __global__ void __launch_bounds__(threads, 2)
 template <class T, int W, int HELD, bool SHIFTED>
 __global__ void __launch_bounds__(threads, MATMUL_SKINNY_DOT_BLOCKS(HELD))
     matmul_skinny_dot_kernel(MatMulProblem<T> p, int lanes, bool one_vectors, bool a_transposed, bool b_transposed) {
-    constexpr int at_once = MATMUL_SKINNY_DOT_LOADS((int)sizeof(T));
+    constexpr int at_once = MATMUL_SKINNY_DOT_LOADS((int)sizeof(T), HELD, !SHIFTED);
     __shared__ float of_warps[HELD][warps];
     const Skinny<T> x(p, a_transposed, b_transposed);
     const int group = threadIdx.x / lanes, lane = threadIdx.x % lanes, warp = threadIdx.x / 32;
@@ -222,29 +229,39 @@ __global__ void __launch_bounds__(threads, MATMUL_SKINNY_DOT_BLOCKS(HELD))
 #pragma unroll
     for (int i = 0; i < HELD; i++) from[i] = x.many + smaller(row0 + i, x.rows - 1) * x.many_stride;
     float sum[HELD] = {};
-    for (int64_t k0 = lane * W; k0 < x.k; k0 += (int64_t)at_once * lanes * W) {
+    int64_t k0 = lane * W;
+    const int64_t step = (int64_t)at_once * lanes * W;
+    // Whole vectors, without a branch or a conversion between loads, behind which the next ones would wait.
+    for (; one_vectors && k0 + step - (lanes - 1) * W <= x.k; k0 += step) {
         Elements<T, W, SHIFTED> many[at_once][HELD];
-        float one[at_once][W];
+        Vec<T, W> one[at_once];
 #pragma unroll
         for (int u = 0; u < at_once; u++) {
-            const int64_t k = k0 + u * lanes * W, left = larger<int64_t>(0, x.k - k);
 #pragma unroll
-            for (int i = 0; i < HELD; i++) many[u][i].load(from[i] + k, left);
-            if (one_vectors && left >= W) {
-                const Vec<T, W> vector = *reinterpret_cast<const Vec<T, W> *>(x.few + k);
-#pragma unroll
-                for (int e = 0; e < W; e++) one[u][e] = to_float(vector.at[e]);
-            } else {
-#pragma unroll
-                for (int e = 0; e < W; e++) one[u][e] = e < left ? to_float(x.few[(k + e) * x.few_k]) : 0.0f;
-            }
+            for (int i = 0; i < HELD; i++) many[u][i].load_whole(from[i] + k0 + u * lanes * W);
+            one[u] = *reinterpret_cast<const Vec<T, W> *>(x.few + k0 + u * lanes * W);
         }
 #pragma unroll
         for (int u = 0; u < at_once; u++)
 #pragma unroll
-            for (int i = 0; i < HELD; i++)
+            for (int e = 0; e < W; e++) {
+                const float with = to_float(one[u].at[e]);
 #pragma unroll
-                for (int e = 0; e < W; e++) sum[i] = fmaf(to_float(many[u][i].x.at[e]), one[u][e], sum[i]);
+                for (int i = 0; i < HELD; i++) sum[i] = fmaf(to_float(many[u][i].x.at[e]), with, sum[i]);
+            }
+    }
+    for (; k0 < x.k; k0 += lanes * W) {
+        const int64_t left = x.k - k0;
+        Elements<T, W, SHIFTED> many[HELD];
+        float one[W];
+#pragma unroll
+        for (int i = 0; i < HELD; i++) many[i].load(from[i] + k0, left);
+#pragma unroll
+        for (int e = 0; e < W; e++) one[e] = e < left ? to_float(x.few[(k0 + e) * x.few_k]) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < HELD; i++)
+#pragma unroll
+            for (int e = 0; e < W; e++) sum[i] = fmaf(to_float(many[i].x.at[e]), one[e], sum[i]);
     }
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
