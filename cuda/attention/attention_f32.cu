@@ -2,7 +2,8 @@
 // (gemm/tf32_parts.cuh); heads of any size up to 256 and any alignment (FlashAttention-2, Dao 2023).
 //
 //   grid     tiles of 16 packed query rows a warp, tiles with the most keys first; parts of their keys
-//   block    4 warps, of more than 192 dimensions 8; the block walks its keys in steps of KEYS
+//   block    4 warps, of more than 192 dimensions 8; the block walks its keys in steps of KEYS. Where blocks are fewer
+//            than multiprocessors, twice as many warps: two share the rows of a tile, and each has half of every step
 //   shared   queries [16 * WARPS][DIMS + 4], then two stages of keys and values [KEYS][DIMS + 4]: the next step is
 //            copied while this one is multiplied. 101 KiB for 128 dimensions, 199 for 256
 //   moves    queries and outputs once, keys and values once a tile (from the cache); 12 FLOPs a query element and key
@@ -63,19 +64,23 @@ struct CacheTile {
     }
 };
 
-template <int DIMS, int KEYS, int WARPS>
-__global__ void __launch_bounds__(WARPS * 32, ATTENTION_F32_BLOCKS(DIMS))
+// SHARES warps have the same rows, and KEYS / SHARES keys of each step.
+template <int DIMS, int KEYS, int WARPS, int SHARES>
+__global__ void __launch_bounds__(WARPS * SHARES * 32, SHARES > 1 ? 1 : ATTENTION_F32_BLOCKS(DIMS))
     attention_f32_kernel(AttentionShape a, unsigned heads, AttentionParts parts) {
 #if __CUDA_ARCH__ >= 800
-    using Cache = CacheTile<DIMS, KEYS, WARPS * 32>;
+    constexpr int threads = WARPS * SHARES * 32, own = KEYS / SHARES;
+    using Cache = CacheTile<DIMS, KEYS, threads>;
     constexpr int rows_per_tile = WARPS * 16, width = Cache::width, tile_floats = KEYS * width;
+    static_assert(own % 8 == 0, "whole fragments");
     extern __shared__ __align__(16) float shared[];
     float *const queries = shared, *const stages = shared + rows_per_tile * width;
     __shared__ int range[2];
     wait_for_previous_kernel();
     release_next_kernel();
     const float minus_infinity = __uint_as_float(0xff800000u);
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int warp = threadIdx.x / 32 % WARPS, share = SHARES > 1 ? threadIdx.x / 32 / WARPS : 0;
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const unsigned block = blockIdx.x / parts.count, part = blockIdx.x - block * parts.count;
     const unsigned from_last = block / heads, head = block - from_last * heads;
     const unsigned b = head / (unsigned)a.kv_heads, kv_head = head - b * (unsigned)a.kv_heads;
@@ -87,7 +92,7 @@ __global__ void __launch_bounds__(WARPS * 32, ATTENTION_F32_BLOCKS(DIMS))
     const int active = cut_keys(&mine, all, (int)part, parts.count, KEYS);
     const int64_t first_slot = ((int64_t)tile * parts.count + part) * rows_per_tile;
     if ((int)part >= active) {
-        for (int row = threadIdx.x; row < rows; row += WARPS * 32)
+        for (int row = threadIdx.x; row < rows; row += threads)
             parts.stats[first_slot + row] = make_float2(minus_infinity, 0.0f);
         return;
     }
@@ -102,7 +107,7 @@ __global__ void __launch_bounds__(WARPS * 32, ATTENTION_F32_BLOCKS(DIMS))
     };
     copy_step(0, 0);
 #pragma unroll 4
-    for (int i = 0; i < 16; i++) { // a warp its own rows; nobody reads results of rows past the last
+    for (int i = share; i < 16; i += SHARES) { // a warp its own rows; nobody reads results of rows past the last
         const int row = warp * 16 + i;
         if (row >= rows) break;
         const float *const from = (const float *)a.q + query_offset(a, b, kv_head, first_row + row);
@@ -149,24 +154,24 @@ __global__ void __launch_bounds__(WARPS * 32, ATTENTION_F32_BLOCKS(DIMS))
         __syncthreads(); // all have left the other stage
         copy_step(stage ^ 1, first + KEYS);
         copy_async_commit();
-        const int base = mine.lo + first;
-        if (base >= some_hi || base + KEYS <= some_lo) continue; // all of the warp
-        const float *const key_tile = stages + stage * 2 * tile_floats + key_at;
-        const float *const value_tile = stages + (stage * 2 + 1) * tile_floats;
+        const int base = mine.lo + first + share * own;
+        if (base >= some_hi || base + own <= some_lo) continue; // all of the warp
+        const float *const key_tile = stages + stage * 2 * tile_floats + share * own * width + key_at;
+        const float *const value_tile = stages + (stage * 2 + 1) * tile_floats + share * own * width;
 
-        float score[KEYS / 8][4] = {};
+        float score[own / 8][4] = {};
 #pragma unroll
         for (int d0 = 0; d0 < DIMS; d0 += 32) {
             if (d0 >= dim) break;
-            Sums<KEYS / 8> some;
+            Sums<own / 8> some;
             const auto add_eight = [&](int d) {
                 unsigned high_q[4], low_q[4];
 #pragma unroll
                 for (int e = 0; e < 4; e++)
                     cut_tf32(query[e % 2 * 8 * width + d + e / 2 * 4], high_q[e], low_q[e]);
-                unsigned high[KEYS / 8][2], low[KEYS / 8][2];
+                unsigned high[own / 8][2], low[own / 8][2];
 #pragma unroll
-                for (int j = 0; j < KEYS / 8; j++)
+                for (int j = 0; j < own / 8; j++)
 #pragma unroll
                     for (int e = 0; e < 2; e++) cut_tf32(key_tile[j * 8 * width + d + e * 4], high[j][e], low[j][e]);
                 some.add(high_q, low_q, high, low);
@@ -179,16 +184,16 @@ __global__ void __launch_bounds__(WARPS * 32, ATTENTION_F32_BLOCKS(DIMS))
                 for (int d = d0; d < dim; d += 8) add_eight(d);
             }
 #pragma unroll
-            for (int j = 0; j < KEYS / 8; j++)
+            for (int j = 0; j < own / 8; j++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) score[j][e] += some.at(j, e);
         }
-        const bool masked = base < common_lo || base + KEYS > common_hi;
+        const bool masked = base < common_lo || base + own > common_hi;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float greatest = max[h];
 #pragma unroll
-            for (int j = 0; j < KEYS / 8; j++)
+            for (int j = 0; j < own / 8; j++)
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     float s = score[j][2 * h + e] * scale;
@@ -204,7 +209,7 @@ __global__ void __launch_bounds__(WARPS * 32, ATTENTION_F32_BLOCKS(DIMS))
             max[h] = greatest;
             sum[h] *= keep;
 #pragma unroll
-            for (int j = 0; j < KEYS / 8; j++)
+            for (int j = 0; j < own / 8; j++)
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
                     score[j][2 * h + e] = exp2_fast(score[j][2 * h + e] - from);
@@ -215,9 +220,9 @@ __global__ void __launch_bounds__(WARPS * 32, ATTENTION_F32_BLOCKS(DIMS))
 #pragma unroll
                 for (int i = 0; i < DIMS / 8; i++) out[i][2 * h] *= keep, out[i][2 * h + 1] *= keep;
         }
-        unsigned high_w[KEYS / 8][4], low_w[KEYS / 8][4];
+        unsigned high_w[own / 8][4], low_w[own / 8][4];
 #pragma unroll
-        for (int j = 0; j < KEYS / 8; j++)
+        for (int j = 0; j < own / 8; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) // rows g and g + 8 of key 2t, then of 2t + 1
                 cut_tf32(score[j][e % 2 * 2 + e / 2], high_w[j][e], low_w[j][e]);
@@ -226,7 +231,7 @@ __global__ void __launch_bounds__(WARPS * 32, ATTENTION_F32_BLOCKS(DIMS))
             if (8 * i >= dim) break;
             Sums<4> some;
 #pragma unroll
-            for (int j = 0; j < KEYS / 8; j++) {
+            for (int j = 0; j < own / 8; j++) {
                 unsigned high[4][2], low[4][2];
 #pragma unroll
                 for (int u = 0; u < 4; u++)
@@ -239,6 +244,36 @@ __global__ void __launch_bounds__(WARPS * 32, ATTENTION_F32_BLOCKS(DIMS))
             for (int u = 0; u < 4; u++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) out[i + u][e] += some.at(u, e);
+        }
+    }
+    if (SHARES > 1) { // the first of them gets the sums of the other
+        constexpr int numbers = DIMS / 2 + 4; // of a thread
+        static_assert(SHARES <= 2 && WARPS * numbers * 32 <= rows_per_tile * width + 4 * tile_floats,
+                      "room for one other");
+        float *const other = shared + warp * numbers * 32 + lane; // [number][lane]
+        copy_async_wait<0>();
+        __syncthreads(); // all have left queries, keys and values
+        if (share > 0) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) other[h * 32] = max[h], other[(2 + h) * 32] = sum[h];
+#pragma unroll
+            for (int i = 0; i < DIMS / 8; i++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) other[(4 + 4 * i + e) * 32] = out[i][e];
+        }
+        __syncthreads();
+        if (share > 0) return;
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const float its = other[h * 32], greatest = Max::combine(max[h], its),
+                        from = greatest == minus_infinity ? 0.0f : greatest, keep = exp2_fast(max[h] - from),
+                        take = exp2_fast(its - from);
+            max[h] = greatest, sum[h] = sum[h] * keep + other[(2 + h) * 32] * take;
+#pragma unroll
+            for (int i = 0; i < DIMS / 8; i++)
+#pragma unroll
+                for (int e = 2 * h; e < 2 * h + 2; e++)
+                    out[i][e] = out[i][e] * keep + other[(4 + 4 * i + e) * 32] * take;
         }
     }
 #pragma unroll
@@ -262,22 +297,29 @@ __global__ void __launch_bounds__(WARPS * 32, ATTENTION_F32_BLOCKS(DIMS))
 #endif
 }
 
-template <int DIMS, bool SMALL = false>
+template <int DIMS, int KEYS, int WARPS, int SHARES>
 vb_status launch_f32(const vb_attention_args &a, vb_stream *stream) {
-    constexpr int warps = ATTENTION_F32_WARPS(DIMS, SMALL), keys = ATTENTION_F32_KEYS(DIMS, SMALL),
-                  tile_rows = warps * 16;
+    constexpr int tile_rows = WARPS * 16, bytes = (tile_rows + 4 * KEYS) * (DIMS + 4) * (int)sizeof(float);
     const AttentionShape shape = shape_of(a, tile_rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
     const int64_t tiles = (int64_t)shape.tiles * heads;
     AttentionParts parts;
-    const int count = attention_parts(&a, tiles, tile_rows, keys, DIMS,
-                                      ATTENTION_F32_BLOCKS(DIMS) * multiprocessors(stream),
-                                      1.5e-5 * tile_rows * keys * DIMS);
+    const int count = attention_parts(&a, tiles, tile_rows, KEYS, DIMS,
+                                      (SHARES > 1 ? 1 : ATTENTION_F32_BLOCKS(DIMS)) * multiprocessors(stream),
+                                      1.5e-5 * tile_rows * KEYS * DIMS);
     VB_TRY(plan_parts(&parts, tiles, tile_rows, DIMS, count, count * tiles, stream));
-    VB_TRY(launch_overlapped(stream, shape.tiles * heads * (unsigned)parts.count, warps * 32,
-                             attention_f32_bytes(DIMS, SMALL), attention_f32_kernel<DIMS, keys, warps>, shape, heads,
-                             parts));
+    VB_TRY(launch_overlapped(stream, shape.tiles * heads * (unsigned)parts.count, WARPS * SHARES * 32, bytes,
+                             attention_f32_kernel<DIMS, KEYS, WARPS, SHARES>, shape, heads, parts));
     return add_attention_parts<float>(shape, parts, tile_rows, DIMS, stream);
+}
+
+template <int DIMS, bool SMALL = false>
+vb_status run_f32(const vb_attention_args &a, vb_stream *stream) {
+    constexpr int warps = ATTENTION_F32_WARPS(DIMS, SMALL), keys = ATTENTION_F32_KEYS(DIMS, SMALL);
+    // One warp for each of a multiprocessor's schedulers waits for itself most of the time.
+    constexpr int shares = keys >= 16 ? 2 : 1;
+    if (attention_tiles(&a, 64) <= multiprocessors(stream)) return launch_f32<DIMS, keys, 4, shares>(a, stream);
+    return launch_f32<DIMS, keys, warps, 1>(a, stream);
 }
 
 } // namespace
@@ -286,11 +328,11 @@ vb_status attention_f32(const vb_attention_args &a, vb_stream *stream) {
     const int dims = attention_f32_dims(a.dim);
     const bool small = attention_f32_small(dims, &gpu_of(stream));
     switch (dims) {
-    case 64: return launch_f32<64>(a, stream);
-    case 96: return launch_f32<96>(a, stream);
-    case 128: return small ? launch_f32<128, true>(a, stream) : launch_f32<128>(a, stream);
-    case 192: return launch_f32<192>(a, stream);
-    default: return small ? launch_f32<256, true>(a, stream) : launch_f32<256>(a, stream);
+    case 64: return run_f32<64>(a, stream);
+    case 96: return run_f32<96>(a, stream);
+    case 128: return small ? run_f32<128, true>(a, stream) : run_f32<128>(a, stream);
+    case 192: return run_f32<192>(a, stream);
+    default: return small ? run_f32<256, true>(a, stream) : run_f32<256>(a, stream);
     }
 }
 
