@@ -199,11 +199,17 @@ struct Moments {
 template <class T>
 __device__ Moments moments(const T *x, int64_t n, float *scratch) {
     float sum = 0.0f;
-    each_of_block(x, n, [&](int64_t, float y) { sum += y; });
+    each_piece_of_block(x, n, [&](int64_t, const auto &y) {
+#pragma unroll
+        for (const float one : y) sum += one;
+    });
     Moments m;
     m.mean = block_reduce<Sum>(sum, scratch) / (float)n;
     float squares = 0.0f;
-    each_of_block(x, n, [&](int64_t, float y) { squares += (y - m.mean) * (y - m.mean); });
+    each_piece_of_block(x, n, [&](int64_t, const auto &y) {
+#pragma unroll
+        for (const float one : y) squares += (one - m.mean) * (one - m.mean);
+    });
     m.squares = block_reduce<Sum>(squares, scratch);
     return m;
 }
@@ -211,10 +217,20 @@ __device__ Moments moments(const T *x, int64_t n, float *scratch) {
 template <class T>
 __device__ void layer_norm_apply(T *out, const T *x, const float *weight, const float *bias, int64_t n, float mean,
                                  float scale) {
-    each_of_block(x, n, [&](int64_t i, float y) {
-        out[i] = from_float<T>((y - mean) * scale * (weight ? __ldg(weight + i) : 1.0f) +
-                               (bias ? __ldg(bias + i) : 0.0f));
-    });
+    const RowParameter weights(weight, ones), biases(bias, zeros);
+    const auto apply = [&](auto vectors) {
+        map_pieces_of_block(out, x, n, [&](int64_t i, auto &y) {
+            constexpr int count = sizeof(y) / sizeof(float);
+            float w[count], b[count];
+            weights.load<decltype(vectors)::value>(w, i);
+            biases.load<decltype(vectors)::value>(b, i);
+#pragma unroll
+            for (int e = 0; e < count; e++) y[e] = (y[e] - mean) * scale * w[e] + b[e];
+        });
+    };
+    const int64_t head = row_head(x, n);
+    if (weights.has_vectors(head) && biases.has_vectors(head)) apply(Constant<1>());
+    else apply(Constant<0>());
 }
 
 template <class T>

@@ -141,21 +141,34 @@ struct RmsStaged {
 template <class T, bool ADD>
 __device__ float rms_reduce(T *sum, const T *a, const T *b, int64_t n, float *scratch) {
     float squares = 0.0f;
-    each_of_block(a, n, [&](int64_t i, float x) {
-        if (ADD) {
+    if (ADD)
+        each_of_block(a, n, [&](int64_t i, float x) {
             const T both = from_float<T>(x + to_float(b[i]));
             sum[i] = both, x = to_float(both);
-        }
-        squares += x * x;
-    });
-    return block_reduce<Sum>(squares, scratch);
+            squares += x * x;
+        });
+    else
+        each_piece_of_block(a, n, [&](int64_t, const auto &y) {
+#pragma unroll
+            for (const float x : y) squares += x * x;
+        });
+    return block_reduce<Sum>(squares, scratch); // after which each thread sees all of the sums
 }
 
 template <class T>
 __device__ void rms_apply(T *out, const T *x, const float *weight, int64_t n, float scale) {
-    each_of_block(x, n, [&](int64_t i, float y) {
-        out[i] = from_float<T>(y * scale * (weight ? __ldg(weight + i) : 1.0f));
-    });
+    const RowParameter weights(weight, ones);
+    const auto apply = [&](auto vectors) {
+        map_pieces_of_block(out, x, n, [&](int64_t i, auto &y) {
+            constexpr int count = sizeof(y) / sizeof(float);
+            float w[count];
+            weights.load<decltype(vectors)::value>(w, i);
+#pragma unroll
+            for (int e = 0; e < count; e++) y[e] = y[e] * scale * w[e];
+        });
+    };
+    if (weights.has_vectors(row_head(x, n))) apply(Constant<1>());
+    else apply(Constant<0>());
 }
 
 template <class T, bool ADD>
@@ -166,7 +179,7 @@ __global__ void __launch_bounds__(max_row_threads)
     release_next_kernel();
     const int64_t start = blockIdx.x * cols;
     const float squares = rms_reduce<T, ADD>(sum + start, a + start, b + start, cols, scratch);
-    // Each thread reads again only the elements that it has read or written itself.
+    // Each thread overwrites only elements that it has read itself.
     rms_apply(out + start, (ADD ? sum : a) + start, weight, cols, rms_scale(squares, cols, eps));
 }
 

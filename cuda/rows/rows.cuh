@@ -4,7 +4,7 @@
 //   registers  A block, or on Hopper a cluster of up to 16 blocks, holds its row in registers: read once, written once.
 //              Needs rows of whole vectors of 16 bytes (norms: or of 8), at most 4 a thread.
 //   staged     A block has one or several rows in shared memory, of any size that fits and any alignment (staged.cuh).
-//   looped     A block walks its row element by element, twice: any size and alignment.
+//   looped     A block walks its row by vectors, twice: any size and alignment.
 //   chunked    A longer row, where rows are too few to fill the GPU, is cut into chunks. One kernel reduces each chunk
 //              to the workspace, a second combines the chunks of its row and applies the result.
 
@@ -85,6 +85,92 @@ VB_DEVICE void each_of_block(const T *x, int64_t n, F f) {
     }
 }
 
+// The elements of x[0..n) before its first vector.
+template <class T>
+VB_DEVICE int64_t row_head(const T *x, int64_t n) {
+    return smaller(n, (int64_t)(-(uintptr_t)x % 16 / sizeof(T)));
+}
+
+// Calls f(i, y) for all pieces of x[0..n), by the threads of a block: y is one vector of 16 bytes in float32, the
+// elements from i on, or one element before the first vector or after the last. f may change y, and then store(i, y,
+// vector) is called. Several loads of a thread are under way before its first call.
+template <class T, class F, class Store>
+VB_DEVICE void each_piece_of_block(const T *x, int64_t n, F f, Store store) {
+    constexpr int at_once = 4, width = Wide<T>::size;
+    using V = typename Wide<T>::type;
+    const int64_t head = row_head(x, n), vectors = (n - head) / width;
+    const V *const wide = reinterpret_cast<const V *>(x + head);
+    for (int64_t first = threadIdx.x; first < vectors; first += at_once * blockDim.x) {
+        V held[at_once];
+#pragma unroll
+        for (int u = 0; u < at_once; u++)
+            if (first + u * blockDim.x < vectors) held[u] = wide[first + u * blockDim.x];
+#pragma unroll
+        for (int u = 0; u < at_once; u++)
+            if (first + u * blockDim.x < vectors) {
+                const int64_t i = head + (first + u * blockDim.x) * width;
+                float y[width];
+#pragma unroll
+                for (int e = 0; e < width; e++) y[e] = to_float(held[u].at[e]);
+                f(i, y);
+                store(i, y);
+            }
+    }
+    if (threadIdx.x < n - vectors * width) {
+        const int64_t i = threadIdx.x < head ? threadIdx.x : threadIdx.x + vectors * width;
+        float y[1] = {to_float(x[i])};
+        f(i, y);
+        store(i, y);
+    }
+}
+template <class T, class F>
+VB_DEVICE void each_piece_of_block(const T *x, int64_t n, F f) {
+    each_piece_of_block(x, n, f, [](int64_t, const auto &) {});
+}
+// Writes what f makes of the pieces to out. x may be out.
+template <class T, class F>
+VB_DEVICE void map_pieces_of_block(T *out, const T *x, int64_t n, F f) {
+    if ((uintptr_t)out % 16 != (uintptr_t)x % 16)
+        return each_of_block(x, n, [&](int64_t i, float x) {
+            float y[1] = {x};
+            f(i, y);
+            out[i] = from_float<T>(y[0]);
+        });
+    each_piece_of_block(x, n, f, [&](int64_t i, const auto &y) {
+        constexpr int count = sizeof(y) / sizeof(float);
+        Vec<T, count> piece;
+#pragma unroll
+        for (int e = 0; e < count; e++) piece.at[e] = from_float<T>(y[e]);
+        if (count > 1) *reinterpret_cast<uint4 *>(out + i) = reinterpret_cast<const uint4 &>(piece);
+        else out[i] = piece.at[0];
+    });
+}
+// What rows are multiplied by or have added; where there is none, four times `otherwise` in place of each four.
+static __device__ const float4 zeros = {0.0f, 0.0f, 0.0f, 0.0f}, ones = {1.0f, 1.0f, 1.0f, 1.0f};
+struct RowParameter {
+    const float *from;
+    int64_t step;
+
+    VB_DEVICE RowParameter(const float *parameter, const float4 &otherwise)
+        : from(parameter ? parameter : &otherwise.x), step(parameter ? 1 : 0) {}
+    // Whether vectors of a row are vectors of the parameter too, which elements from i on begin.
+    VB_DEVICE bool has_vectors(int64_t i) const { return (uintptr_t)(from + i * step) % 16 == 0; }
+    // The N elements from i on, by vectors where VECTORS. Without a branch, behind which other loads would wait.
+    template <bool VECTORS, int N>
+    VB_DEVICE void load(float (&p)[N], int64_t i) const {
+        const float *const at = from + i * step;
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            if (VECTORS && N % 4 == 0) {
+                if (e % 4 > 0) continue;
+                const float4 four = __ldg(reinterpret_cast<const float4 *>(at + e * step));
+                p[e] = four.x, p[(e + 1) % N] = four.y, p[(e + 2) % N] = four.z, p[(e + 3) % N] = four.w;
+            } else {
+                p[e] = __ldg(at + e * step);
+            }
+        }
+    }
+};
 // ---- rows of a part of a warp --------------------------------------------------------------------------------------
 
 // The result over `lanes` neighbouring lanes, a power of two, for each of them.

@@ -192,21 +192,17 @@ struct SoftmaxStats {
 };
 template <class T>
 __device__ SoftmaxStats softmax_stats(const T *x, int64_t n, float *scratch) {
-    constexpr int at_once = 8;
     float max = Max::identity(), sum = 0.0f;
-    for (int64_t first = threadIdx.x; first < n; first += at_once * blockDim.x) {
-        float y[at_once], most = max;
+    each_piece_of_block(x, n, [&](int64_t, const auto &y) {
+        float most = max;
 #pragma unroll
-        for (int u = 0; u < at_once; u++)
-            y[u] = first + u * blockDim.x < n ? to_float(x[first + u * blockDim.x]) : Max::identity();
-#pragma unroll
-        for (int u = 0; u < at_once; u++) most = Max::combine(most, y[u]);
-        if (most == Max::identity()) continue;
+        for (const float one : y) most = Max::combine(most, one);
+        if (most == Max::identity()) return;
         sum *= expf(max - most);
 #pragma unroll
-        for (int u = 0; u < at_once; u++) sum += expf(y[u] - most);
+        for (const float one : y) sum += expf(one - most);
         max = most;
-    }
+    });
     const float all = block_reduce<Max>(max, scratch);
     if (max != Max::identity()) sum *= expf(max - all);
     return {all, block_reduce<Sum>(sum, scratch)};
@@ -215,7 +211,10 @@ __device__ SoftmaxStats softmax_stats(const T *x, int64_t n, float *scratch) {
 template <class T>
 __device__ void softmax_apply(T *out, const T *in, int64_t n, SoftmaxStats row) {
     const float scale = 1.0f / row.sum;
-    each_of_block(in, n, [&](int64_t i, float y) { out[i] = from_float<T>(expf(y - row.max) * scale); });
+    map_pieces_of_block(out, in, n, [&](int64_t, auto &y) {
+#pragma unroll
+        for (float &one : y) one = expf(one - row.max) * scale;
+    });
 }
 
 template <class T>
