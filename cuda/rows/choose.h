@@ -120,7 +120,11 @@ static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t 
                       of_rows = vb_ceil_div(rows, ROWS_STAGED_BLOCKS * groups * gpu->multiprocessors);
         plan.rows = (int)(groups * (of_bytes < of_rows ? of_bytes : of_rows));
     }
-    if (cols > (1 << 20) || rows_staged_bytes(plan.rows, cols, bytes) + 1024 > gpu->shared_bytes) return plan;
+    /* Of long rows a multiprocessor has to hold two: else it waits while its only block computes. */
+    const int at_once = rows > gpu->multiprocessors && plan.lanes == plan.threads ? 2 : 1;
+    if (cols > (1 << 20) ||
+        at_once * (rows_staged_bytes(plan.rows, cols, bytes) + 1024) > gpu->shared_bytes + (at_once - 1) * 1024)
+        return plan;
     if (vb_ceil_div(rows, plan.rows) <= INT32_MAX) plan.kernel = ROWS_STAGED;
     return plan;
 }
