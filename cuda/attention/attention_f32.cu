@@ -2,8 +2,8 @@
 // (gemm/tf32_parts.cuh); heads of any size up to 256 and any alignment (FlashAttention-2, Dao 2023).
 //
 //   grid     tiles of 16 packed query rows a warp, tiles with the most keys first; parts of their keys
-//   block    4 warps, of more than 192 dimensions 8; the block walks its keys in steps of KEYS. Where blocks are fewer
-//            than multiprocessors, twice as many warps: two share the rows of a tile, and each has half of every step
+//   block    4 warps, of more than 192 dimensions 8; the block walks its keys in steps of KEYS. Of few tiles and keys
+//            twice as many warps: two share the rows of a tile, and each has half of every step
 //   shared   queries [16 * WARPS][DIMS + 4], then two stages of keys and values [KEYS][DIMS + 4]: the next step is
 //            copied while this one is multiplied. 101 KiB for 128 dimensions, 199 for 256
 //   moves    queries and outputs once, keys and values once a tile (from the cache); 12 FLOPs a query element and key
@@ -316,9 +316,9 @@ vb_status launch_f32(const vb_attention_args &a, vb_stream *stream) {
 template <int DIMS, bool SMALL = false>
 vb_status run_f32(const vb_attention_args &a, vb_stream *stream) {
     constexpr int warps = ATTENTION_F32_WARPS(DIMS, SMALL), keys = ATTENTION_F32_KEYS(DIMS, SMALL);
-    // One warp for each of a multiprocessor's schedulers waits for itself most of the time.
-    constexpr int shares = keys >= 16 ? 2 : 1;
-    if (attention_tiles(&a, 64) <= multiprocessors(stream)) return launch_f32<DIMS, keys, 4, shares>(a, stream);
+    constexpr int shares = DIMS <= ATTENTION_F32_SHARED_DIMS ? 2 : 1;
+    if (shares > 1 && attention_f32_shares(&a, multiprocessors(stream)))
+        return launch_f32<DIMS, keys, warps, shares>(a, stream);
     return launch_f32<DIMS, keys, warps, 1>(a, stream);
 }
 
