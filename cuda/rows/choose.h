@@ -99,8 +99,9 @@ static inline int rows_norm_width(vb_dtype type, int64_t cols) {
 static inline int64_t rows_staged_bytes(int64_t rows, int64_t cols, int element_bytes) {
     return vb_ceil_div(rows * cols * element_bytes, 16) * 16 + 16;
 }
-/* A row a block where rows are few or long, else several. Rows that do not fit leave ROWS_NONE. */
-static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t cols, const vb_gpu *gpu) {
+/* A row a block where rows are few or long, else several. Rows that do not fit leave ROWS_NONE, and many long rows of
+ * which a multiprocessor does not hold `least`. */
+static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t cols, int least, const vb_gpu *gpu) {
     const int bytes = type == VB_F32 ? 4 : 2;
     rows_plan plan = {ROWS_NONE, 1, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
     if (rows <= gpu->multiprocessors || cols > 1024 || (cols > 256 && rows <= 8 * gpu->multiprocessors)) {
@@ -120,8 +121,7 @@ static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t 
                       of_rows = vb_ceil_div(rows, ROWS_STAGED_BLOCKS * groups * gpu->multiprocessors);
         plan.rows = (int)(groups * (of_bytes < of_rows ? of_bytes : of_rows));
     }
-    /* Of long rows a multiprocessor has to hold two: else it waits while its only block computes. */
-    const int at_once = rows > gpu->multiprocessors && plan.lanes == plan.threads ? 2 : 1;
+    const int at_once = rows > gpu->multiprocessors && plan.lanes == plan.threads ? least : 1;
     if (cols > (1 << 20) ||
         at_once * (rows_staged_bytes(plan.rows, cols, bytes) + 1024) > gpu->shared_bytes + (at_once - 1) * 1024)
         return plan;
@@ -129,8 +129,9 @@ static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t 
     return plan;
 }
 
-/* block_vectors: which a block has before a cluster shares them, which takes time for each reduction. `staged`: whether
- * the operation knows that plan. `width`: elements of a vector. */
+/* block_vectors: which a block has before a cluster shares them, which takes time for each reduction. `staged`: how many
+ * long rows a multiprocessor has to hold for that plan, 0 where the operation does not know it. `width`: elements of a
+ * vector. */
 static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, int aligned, int64_t block_vectors,
                                     int staged, int width, const vb_gpu *gpu) {
     rows_plan plan = {ROWS_NONE, 1, ROWS_LOOPED_THREADS, 1, 0, 1, 0, width};
@@ -160,7 +161,7 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
      * busy. Two kernels over chunks take longer than rows on a third of the multiprocessors. */
     const int chunked = cols > ROWS_LEAST_CHUNKED && rows < (gpu->capability >= 90 ? 2 * sms : sms);
     if (staged && (!chunked || 3 * rows >= sms)) {
-        const rows_plan in_shared = choose_rows_staged(type, rows, cols, gpu);
+        const rows_plan in_shared = choose_rows_staged(type, rows, cols, staged, gpu);
         if (in_shared.kernel != ROWS_NONE) return in_shared;
     }
     if (rows <= INT32_MAX / (chunked ? plan.chunks : 1)) plan.kernel = chunked ? ROWS_CHUNKED : ROWS_LOOPED;
@@ -198,7 +199,9 @@ static inline rows_plan choose_norm(vb_dtype type, int64_t rows, int64_t cols, i
     const int width = rows_norm_width(type, cols);
     rows_plan plan;
     if (choose_rows_narrow(&plan, rows, cols, aligned, 4 * gpu->multiprocessors, width)) return plan;
-    return choose_rows(type, rows, cols, aligned, block_vectors, 1, width, gpu);
+    /* Of long rows a multiprocessor waits while its only block computes. Softmax, whose numbers take longer to compute,
+     * loses by it what a second reading costs. */
+    return choose_rows(type, rows, cols, aligned, block_vectors, 2, width, gpu);
 }
 static inline rows_plan choose_softmax(vb_dtype type, int64_t rows, int64_t cols, int aligned, const vb_gpu *gpu) {
     rows_plan plan;
