@@ -593,8 +593,8 @@ static inline int matmul_padded_m64_suits(const vb_matmul_args *x, const vb_gpu 
 static inline int matmul_skinny_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
     const double time = matmul_skinny_time(x, gpu);
     if (gpu->capability < 80) return 1;
-    const int by_k = matmul_skinny_plan_of(x, gpu->multiprocessors).by_k;
-    if (by_k ? x->m > 2 && x->n > 2 : x->type != VB_F32) return 0;
+    const matmul_skinny_plan plan = matmul_skinny_plan_of(x, gpu->multiprocessors);
+    if (plan.by_k ? x->m > 2 && x->n > 2 : x->type != VB_F32 && !plan.lone) return 0;
     if (x->type == VB_F32) return time < matmul_f32_time(x, gpu) && time < matmul_tf32_time(x, gpu);
     if (gpu->capability == 90 && matmul_contiguous(x) && x->k % 8 == 0 && x->n % 8 == 0 && x->m <= x->n) return 0;
     if (gemm_m64_takes(x, gpu)) return 0;

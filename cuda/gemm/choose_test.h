@@ -38,7 +38,8 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
     case MATMUL_SHORT: CHECK_IT(ampere && !f32 && x->k > 0 && x->k <= 64); break;
     case MATMUL_SKINNY: /* code for Hopper has no kernel of 16 bits across rows */
         CHECK_IT(x->k > 0 && (x->m <= 8 || x->n <= 8));
-        CHECK_IT(!ampere || f32 || matmul_skinny_plan_of(x, gpu->multiprocessors).by_k);
+        CHECK_IT(!ampere || f32 || matmul_skinny_plan_of(x, gpu->multiprocessors).by_k ||
+                 matmul_skinny_plan_of(x, gpu->multiprocessors).lone);
         break;
     case MATMUL_3XTF32:
         CHECK_IT(ampere && f32 && x->precision != VB_PRECISION_IEEE && matmul_contiguous(x) && aligned &&

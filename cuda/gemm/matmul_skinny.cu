@@ -4,12 +4,15 @@
 //   by k     `many` is stored with k innermost: a warp has 4 of its rows, and lanes lie along k
 //     grid   (ceil(rows / rows of a block), matrices, blocks that share k)
 //     block  8 warps, of which 1 to 8 share the k of their rows
-//   dot      the same with one row of A or column of B, which is read from the L1: 1 to 256 threads have 1 or 4 rows.
-//            Of rows that begin anywhere, a thread joins the two aligned vectors in which its elements lie
+//   dot      the same with one row of A or column of B: 1 to 256 threads have 1 or 4 rows. The lone one is read from
+//            the L1 in vectors, else copied to shared memory, 32 KiB at most. Of rows that begin anywhere, a thread
+//            joins the two aligned vectors in which its elements lie
 //     grid   (ceil(rows / rows of a block), matrices); block: 8 warps
 //   across   `many` is stored with its rows innermost: lanes lie across them, and warps share k
 //     grid   (ceil(rows / rows of a block), matrices, blocks that share k)
 //     block  8 warps
+//   lone     the same with one row of A or column of B: warps have every eighth row of k, whose vectors are read as
+//            they lie, wherever rows begin
 //   shared   8192 floats of the few, then sums of the warps
 //   moves    `many` once, the few once a block; 2 m n k FLOPs
 //   bound    memory; many small matrices: latency
@@ -217,8 +220,10 @@ __global__ void __launch_bounds__(threads, 2)
 // anywhere.
 template <class T, int W, int HELD, bool SHIFTED>
 __global__ void __launch_bounds__(threads, MATMUL_SKINNY_DOT_BLOCKS(HELD))
-    matmul_skinny_dot_kernel(MatMulProblem<T> p, int lanes, bool one_vectors, bool a_transposed, bool b_transposed) {
+    matmul_skinny_dot_kernel(MatMulProblem<T> p, int lanes, bool one_vectors, bool staged, bool a_transposed,
+                             bool b_transposed) {
     constexpr int at_once = MATMUL_SKINNY_DOT_LOADS((int)sizeof(T), HELD, !SHIFTED);
+    extern __shared__ __align__(16) char dot_shared[];
     __shared__ float of_warps[HELD][warps];
     const Skinny<T> x(p, a_transposed, b_transposed);
     const int group = threadIdx.x / lanes, lane = threadIdx.x % lanes, warp = threadIdx.x / 32;
@@ -228,6 +233,15 @@ __global__ void __launch_bounds__(threads, MATMUL_SKINNY_DOT_BLOCKS(HELD))
     const T *from[HELD];
 #pragma unroll
     for (int i = 0; i < HELD; i++) from[i] = x.many + smaller(row0 + i, x.rows - 1) * x.many_stride;
+    const T *few = x.few;
+    int64_t few_k = x.few_k;
+    if (staged) {
+        T *const to = reinterpret_cast<T *>(dot_shared);
+#pragma unroll 8
+        for (int i = threadIdx.x; i < (int)x.k; i += threads) to[i] = x.few[i * x.few_k];
+        __syncthreads();
+        few = to, few_k = 1, one_vectors = true;
+    }
     float sum[HELD] = {};
     int64_t k0 = lane * W;
     const int64_t step = (int64_t)at_once * lanes * W;
@@ -239,7 +253,7 @@ __global__ void __launch_bounds__(threads, MATMUL_SKINNY_DOT_BLOCKS(HELD))
         for (int u = 0; u < at_once; u++) {
 #pragma unroll
             for (int i = 0; i < HELD; i++) many[u][i].load_whole(from[i] + k0 + u * lanes * W);
-            one[u] = *reinterpret_cast<const Vec<T, W> *>(x.few + k0 + u * lanes * W);
+            one[u] = *reinterpret_cast<const Vec<T, W> *>(few + k0 + u * lanes * W);
         }
 #pragma unroll
         for (int u = 0; u < at_once; u++)
@@ -257,7 +271,7 @@ __global__ void __launch_bounds__(threads, MATMUL_SKINNY_DOT_BLOCKS(HELD))
 #pragma unroll
         for (int i = 0; i < HELD; i++) many[i].load(from[i] + k0, left);
 #pragma unroll
-        for (int e = 0; e < W; e++) one[e] = e < left ? to_float(x.few[(k0 + e) * x.few_k]) : 0.0f;
+        for (int e = 0; e < W; e++) one[e] = e < left ? to_float(few[(k0 + e) * few_k]) : 0.0f;
 #pragma unroll
         for (int i = 0; i < HELD; i++)
 #pragma unroll
@@ -357,16 +371,103 @@ __global__ void __launch_bounds__(threads, 2)
     }
 }
 
+// One row of A or column of B times a matrix stored across k, in rows that begin anywhere. A warp has every eighth row
+// of k, all of which begin alike, and loads aligned vectors of W elements; `lanes` neighbours of a warp have a row.
+// Elements of a vector before the first or after the last one of its row have sums that nobody reads.
+template <class T>
+__global__ void __launch_bounds__(threads, MATMUL_SKINNY_LONE_BLOCKS)
+    matmul_skinny_lone_kernel(MatMulProblem<T> p, KParts parts, int64_t k_each, int lanes, int columns,
+                              bool a_transposed, bool b_transposed) {
+    constexpr int W = Wide<T>::size, at_once = MATMUL_SKINNY_LONE_LOADS;
+    static_assert(warps % W == 0, "rows of a warp begin alike");
+    __shared__ float of_warps[warps][32 * W + W];
+    __shared__ int late_of[warps];
+    const Skinny<T> x(p, a_transposed, b_transposed);
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % lanes, groups = 32 / lanes;
+    const int64_t column0 = (int64_t)blockIdx.x * columns, k0 = blockIdx.z * k_each, k1 = smaller(x.k, k0 + k_each);
+    const int64_t first = k0 + warp + threadIdx.x % 32 / lanes * warps; // k0 is a multiple of warps
+    const T *const row = x.many + smaller(first, x.k - 1) * x.many_stride + column0;
+    const int late = (int)((uintptr_t)row % 16 / sizeof(T));
+    // Vectors past the end of a row are not read; their lanes read the first.
+    const bool inside = column0 + lane * W - late < x.rows;
+    const T *from = row - late + (inside ? lane * W : 0);
+    const int64_t step = groups * warps * x.many_stride;
+    wait_for_previous_kernel();
+    release_next_kernel();
+    float sum[W] = {};
+    int64_t k = first;
+    const auto load = [](const T *at) { return load_once(reinterpret_cast<const Vec<T, W> *>(at)); };
+    for (; k + (at_once - 1) * groups * warps < k1; k += at_once * groups * warps) {
+        Vec<T, W> many[at_once];
+        T one[at_once];
+#pragma unroll
+        for (int u = 0; u < at_once; u++, from += step) {
+            many[u] = load(from);
+            one[u] = x.few[(k + u * groups * warps) * x.few_k];
+        }
+#pragma unroll
+        for (int u = 0; u < at_once; u++)
+#pragma unroll
+            for (int e = 0; e < W; e++) sum[e] = fmaf(to_float(many[u].at[e]), to_float(one[u]), sum[e]);
+    }
+    {
+        Vec<T, W> many[at_once] = {};
+        T one[at_once] = {};
+#pragma unroll
+        for (int u = 0; u < at_once; u++, from += step)
+            if (k + u * groups * warps < k1) {
+                many[u] = load(from);
+                one[u] = x.few[(k + u * groups * warps) * x.few_k];
+            }
+#pragma unroll
+        for (int u = 0; u < at_once; u++)
+#pragma unroll
+            for (int e = 0; e < W; e++) sum[e] = fmaf(to_float(many[u].at[e]), to_float(one[u]), sum[e]);
+    }
+#pragma unroll
+    for (int e = 0; e < W; e++)
+        for (int offset = lanes; offset < 32; offset *= 2) sum[e] += __shfl_xor_sync(all_lanes, sum[e], offset);
+    if (threadIdx.x % 32 < lanes)
+#pragma unroll
+        for (int e = 0; e < W; e++) of_warps[warp][lane * W + e] = sum[e];
+    if (threadIdx.x % 32 == 0) late_of[warp] = first < x.k ? late : 0;
+    __syncthreads();
+    for (int i = threadIdx.x; i < columns; i += threads) {
+        float total = 0.0f;
+#pragma unroll
+        for (int w = 0; w < warps; w++) total += of_warps[w][i + late_of[w]];
+        x.store(parts, p.m, 0, column0 + i, total);
+    }
+}
+
+template <class T>
+vb_status launch_lone(const vb_matmul_args &x, const matmul_skinny_plan &plan, vb_stream *stream) {
+    const bool of_rows = x.m <= x.n;
+    KParts parts;
+    VB_TRY(plan_k_parts(&parts, plan.parts, x, stream));
+    const int64_t each = parts.count > 1 ? plan.k_each : x.k;
+    VB_TRY(for_batches<T>(x, of_rows ? x.m : plan.rows, of_rows ? plan.rows : x.n,
+                          [&](const MatMulProblem<T> &p, dim3 grid) {
+                              grid.z = (unsigned)parts.count;
+                              return launch_overlapped(stream, grid, threads, 0, matmul_skinny_lone_kernel<T>, p, parts,
+                                                       each, plan.share, plan.rows, x.a_transposed != 0,
+                                                       x.b_transposed != 0);
+                          }));
+    return add_parts<T>(x, parts, PlainSum(), stream);
+}
+
 template <class T>
 vb_status launch_dot(const vb_matmul_args &x, const matmul_skinny_plan &plan, vb_stream *stream) {
     const bool of_rows = x.m <= x.n, a_t = x.a_transposed != 0, b_t = x.b_transposed != 0;
     const bool one_vectors = of_rows ? !a_t && matmul_vectors(x.a, x.type, 0, x.a_batch_stride)
                                      : b_t && matmul_vectors(x.b, x.type, 0, x.b_batch_stride);
+    const int64_t bytes = x.k * (int64_t)sizeof(T);
+    const bool staged = !one_vectors && bytes <= MATMUL_SKINNY_STAGED;
     return for_batches<T>(x, of_rows ? x.m : plan.rows, of_rows ? plan.rows : x.n,
                           [&](const MatMulProblem<T> &p, dim3 grid) {
                               const auto launch = [&](auto kernel) {
-                                  return launch_overlapped(stream, grid, threads, 0, kernel, p, plan.lanes,
-                                                           one_vectors, a_t, b_t);
+                                  return launch_overlapped(stream, grid, threads, staged ? (int)bytes : 0, kernel,
+                                                           p, plan.lanes, one_vectors, staged, a_t, b_t);
                               };
                               constexpr int wide = Wide<T>::size;
                               if (plan.held == 1)
@@ -411,6 +512,7 @@ vb_status matmul_skinny(const vb_matmul_args &x, vb_stream *stream) {
         using T = decltype(zero);
         const matmul_skinny_plan plan = matmul_skinny_plan_of(&x, multiprocessors(stream));
         if (plan.lanes) return launch_dot<T>(x, plan, stream);
+        if (plan.lone) return launch_lone<T>(x, plan, stream);
         return few <= 2 ? launch_skinny<T, 2>(x, stream)
                         : few <= 4 ? launch_skinny<T, 4>(x, stream) : launch_skinny<T, 8>(x, stream);
     });
