@@ -14,12 +14,13 @@ struct TileOrder {
     int64_t row, col;
 };
 
-// The tile of this block in a grid of rows * cols tiles: bands of 8 rows, down each column of the band.
+// The tile of this block in a grid of rows * cols tiles, below 2^31: bands of 8 rows, down each column of the band.
 // Blocks that run together then read few rows of A and few columns of B, which stay in L2.
 VB_DEVICE TileOrder tile_of_block(int64_t rows, int64_t cols) {
-    constexpr int64_t band = 8;
-    const int64_t block = blockIdx.x, first = block / (band * cols) * band;
-    const int64_t height = smaller(band, rows - first), within = block - first * cols;
+    constexpr unsigned band = 8;
+    const unsigned of_band = (unsigned)(smaller<int64_t>(band, rows) * cols), first = blockIdx.x / of_band * band;
+    const unsigned height = smaller(band, (unsigned)rows - first), within = blockIdx.x - first * (unsigned)cols;
+    if (height == band) return {first + within % band, within / band};
     return {first + within % height, within / height};
 }
 

@@ -113,8 +113,6 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
     MatMulProblem<float> p = all;
     p.select();
     select_part<A_T, B_T>(p, parts, depth);
-    wait_for_previous_kernel();
-    release_next_kernel();
     const TileOrder tile = tile_of_block(ceil_div<int64_t>(p.m, BM), ceil_div<int64_t>(p.n, BN));
     const int64_t m0 = tile.row * BM, n0 = tile.col * BN;
     const int rows = (int)smaller<int64_t>(BM, p.m - m0), columns = (int)smaller<int64_t>(BN, p.n - n0);
@@ -132,6 +130,8 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
         a_tile.copy(to, left, rows, nothing);
         b_tile.copy(to + A::floats * 4, left, columns, nothing);
     };
+    wait_for_previous_kernel();
+    release_next_kernel();
     for (int i = 0; i < stages - 1; i++) {
         if (i * depth < p.k) copy_stage(i, i * depth);
         copy_async_commit();

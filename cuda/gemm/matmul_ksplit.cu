@@ -33,8 +33,6 @@ __global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 
     __shared__ __align__(128) char shared[2 * stage_bytes];
     p.select();
     select_part<A_T, B_T>(p, parts, depth);
-    wait_for_previous_kernel();
-    release_next_kernel();
     const TileOrder tile = tile_of_block(ceil_div<int64_t>(p.m, BM), ceil_div<int64_t>(p.n, BN));
     const int64_t m0 = tile.row * BM, n0 = tile.col * BN;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -56,6 +54,8 @@ __global__ void __launch_bounds__(32 * WARPS_M *WARPS_N, (BM * BN == 4096 ? 3 : 
                                       : (warp_m + eight + second * 8) * LoadA::width + third * 16);
     const unsigned b_at = base + LoadA::bytes + (B_T ? (warp_n + eight + third * 8) * LoadB::width + second * 16
                                                      : (eight + second * 8) * LoadB::width + (warp_n + third * 8) * 2);
+    wait_for_previous_kernel();
+    release_next_kernel();
     float sum[R][Q][4] = {};
     if (p.k > 0) {
         load(0);

@@ -65,8 +65,6 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     extern __shared__ __align__(1024) uint4 shared[];
     p.select();
     select_part<A_T, B_T>(p, parts, depth);
-    wait_for_previous_kernel();
-    release_next_kernel();
     const TileOrder tile = tile_of_block(ceil_div<int64_t>(p.m, Tile::m), ceil_div<int64_t>(p.n, Tile::n));
     const int64_t m0 = tile.row * Tile::m, n0 = tile.col * Tile::n;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -83,6 +81,8 @@ __global__ void __launch_bounds__(Tile::threads, Tile::blocks)
     };
 
     const int64_t steps = ceil_div<int64_t>(p.k, depth);
+    wait_for_previous_kernel();
+    release_next_kernel();
     for (int i = 0; i < stages - 1; i++) {
         if (i < steps) copy_stage(i);
         copy_async_commit();

@@ -46,8 +46,6 @@ __global__ void __launch_bounds__(threads, K == 32 ? 8 : 6) matmul_short_kernel(
     __shared__ __align__(128) char a_tile[LoadA::bytes], b_tile[LoadB::bytes];
     __shared__ __align__(16) unsigned short result[side][result_width];
     p.select();
-    wait_for_previous_kernel();
-    release_next_kernel();
     const TileOrder tile = tile_of_block(ceil_div<int64_t>(p.m, side * phases) * phases,
                                          ceil_div<int64_t>(p.n + (phases > 1 ? MATMUL_SECTOR / 2 - 1 : 0), side));
     const int64_t m0 = tile.row / phases * side * phases + tile.row % phases;
@@ -56,6 +54,8 @@ __global__ void __launch_bounds__(threads, K == 32 ? 8 : 6) matmul_short_kernel(
     const int64_t n0 = tile.col == 0 ? 0 : tile.col * side - late;
     const int rows = (int)smaller<int64_t>(side, ceil_div<int64_t>(p.m - m0, phases));
     const int columns = (int)smaller<int64_t>(tile.col == 0 ? side - late : side, p.n - n0), k = (int)p.k;
+    wait_for_previous_kernel();
+    release_next_kernel();
     if (rows <= 0 || columns <= 0) return;
     if (!A_T) p.a += m0 * p.a_stride, p.a_stride *= phases;
     {
