@@ -216,8 +216,8 @@ static inline double attention_simt_time(const vb_attention_args *a) {
     return 9.3 + 1.1e-6 * (double)attention_tiles(a, tile_rows) * tile_rows * (a->causal ? 0.5 : 1) * a->kv_len *
                      attention_widest(a);
 }
-/* Whether two warps share the rows of a tile, so that they do not wait for themselves: where a multiprocessor has a tile
- * and few keys. */
+/* Whether two warps share the rows of a tile, so that they do not wait for themselves: where a multiprocessor has one
+ * tile and few keys. */
 enum { ATTENTION_F32_SHARED_DIMS = 128 };
 static inline int attention_f32_shares(const vb_attention_args *a, int multiprocessors) {
     const int64_t tiles = attention_tiles(a, 16 * ATTENTION_F32_WARPS(ATTENTION_F32_SHARED_DIMS, 0));

@@ -129,9 +129,9 @@ static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t 
     return plan;
 }
 
-/* block_vectors: which a block has before a cluster shares them, which takes time for each reduction. `staged`: how many
- * long rows a multiprocessor has to hold for that plan, 0 where the operation does not know it. `width`: elements of a
- * vector. */
+/* block_vectors: which a block has before a cluster shares them, which takes time for each reduction. `staged`: the
+ * long rows that a multiprocessor has to hold for that plan, 0 where the operation does not know it. `width`: elements
+ * of a vector. */
 static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, int aligned, int64_t block_vectors,
                                     int staged, int width, const vb_gpu *gpu) {
     rows_plan plan = {ROWS_NONE, 1, ROWS_LOOPED_THREADS, 1, 0, 1, 0, width};
