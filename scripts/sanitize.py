@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs compute-sanitizer over the table of operations, in the folder of tensor.test on a GPU host.
 
-    sanitize.py [TOOL...] [--every] [--jobs N] [--limit SECONDS]
+    sanitize.py [TOOL...] [--ops PATTERN] [--every] [--jobs N] [--limit SECONDS]
 
 The tools are memcheck, racecheck, initcheck and synccheck, all of them if none is named. Without a tool every case runs first, and
 VIBRANT_TRACE=kernels names the kernel of each call. Of the cases those run under the tools that launch a kernel with types of
@@ -13,6 +13,7 @@ import argparse, collections, concurrent.futures, os, re, subprocess, sys, time
 TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("tools", nargs="*", metavar="TOOL", help=", ".join(TOOLS))
+parser.add_argument("--ops", default=".", metavar="PATTERN", help="operations whose name has a match")
 parser.add_argument("--every", action="store_true", help="every case of the table (racecheck takes hours)")
 parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes at a time")
 parser.add_argument("--limit", type=float, default=3600, help="seconds in all")
@@ -78,7 +79,8 @@ def sanitize(tool, op, cases):
 with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
     _, listed = run(test("./^none$"))
     cases = {}
-    for found in pool.map(kernels, re.findall(r"^=== RUN +TestOps/cuda/([^/\n]+)$", listed, re.M)):
+    ops = [op for op in re.findall(r"^=== RUN +TestOps/cuda/([^/\n]+)$", listed, re.M) if re.search(args.ops, op)]
+    for found in pool.map(kernels, ops):
         cases.update(found)
     seen, taken = set(), collections.defaultdict(list)
     for case in sorted(cases, key=lambda case: (size(case), case)):

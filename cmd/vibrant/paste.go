@@ -48,6 +48,10 @@ func fromPasted(line string) string {
 // the text comes into the line at once instead.
 const pasteKey = '\uf6ff'
 
+// fewestPasted is the length from which a text without control characters counts as pasted where one read brings it: from terminals
+// without the marks, and from programs that type.
+const fewestPasted = 64
+
 // pasteReader reads what is typed, and a pasteKey for what is pasted.
 type pasteReader struct {
 	r   io.Reader
@@ -99,6 +103,24 @@ func (p *pasteReader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
+// keys gives out what came without marks. What follows an Escape may be the name of a key.
+func (p *pasteReader) keys(in []byte) {
+	for escaped := false; len(in) > 0; {
+		n := bytes.IndexFunc(in, unicode.IsControl)
+		if n < 0 {
+			n = len(in)
+		}
+		if n >= fewestPasted && !escaped && utf8.Valid(in[:n]) {
+			p.paste(string(in[:n]))
+		} else {
+			n = max(n, 1)
+			p.out = append(p.out, in[:n]...)
+		}
+		escaped = in[n-1] == '\x1b'
+		in = in[n:]
+	}
+}
+
 // rewrite moves what is complete from in to out.
 func (p *pasteReader) rewrite() {
 	for {
@@ -112,11 +134,11 @@ func (p *pasteReader) rewrite() {
 					break
 				}
 			}
-			p.out = append(p.out, p.in[:len(p.in)-keep]...)
+			p.keys(p.in[:len(p.in)-keep])
 			p.in = p.in[len(p.in)-keep:]
 			return
 		}
-		p.out = append(p.out, p.in[:start]...)
+		p.keys(p.in[:start])
 		p.in = p.in[start:]
 		end := bytes.Index(p.in[p.searched:], []byte(pasteEnd))
 		if end < 0 {

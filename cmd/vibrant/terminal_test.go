@@ -215,6 +215,30 @@ func TestALongPasteIsThereAtOnce(t *testing.T) {
 	h.leaves(0)
 }
 
+// TestALongTextWithoutMarksIsThereAtOnce types what took minutes key by key. Keys that have names keep them.
+func TestALongTextWithoutMarksIsThereAtOnce(t *testing.T) {
+	t.Setenv("TERM", "xterm")
+	h := chatOn(t, true, "-c", "64")
+	h.expect(">>> ")
+	start := time.Now()
+	h.enter(strings.Repeat("a word ", 35_000) + "\r")
+	h.expect("the prompt does not fit into the context")
+	t.Logf("245,000 characters took %v", time.Since(start))
+	h.expect(">>> ")
+	h.enter("/bye\r")
+	h.leaves(0)
+	text, held := strings.Repeat("ä", fewestPasted), 0
+	keys, err := io.ReadAll(&pasteReader{r: strings.NewReader(text + "\x1b[A" + text + "\r" + text[:60] + "\x7f\xff" + text)})
+	for _, key := range string(keys) {
+		if key == pasteKey {
+			held++
+		}
+	}
+	if want := string(pasteKey) + "\x1b[A" + text + "\r" + text[:60] + "\x7f\xff" + text; string(keys) != want || held != 1 || err != nil {
+		t.Errorf("%q, %v, want %q", keys, err, want)
+	}
+}
+
 // TestMillionsOfPastedCharactersAreReadInLinearTime reads what took minutes where each line was read with all before it.
 func TestMillionsOfPastedCharactersAreReadInLinearTime(t *testing.T) {
 	text := strings.Repeat("a line of the paste\n", 250_000)
