@@ -65,6 +65,8 @@ func matMulOp() *Op {
 	cases = append(cases, each([]tensor.DType{tensor.F32}, // strips whose copies are exactly 48 KiB
 		Case{Label: "wide_strips_48k", Dims: []int{16, 1410, 1028}}, Case{Label: "strips_48k", Dims: []int{16, 2861, 372}},
 		Case{Label: "narrow_strips_48k", Dims: []int{17, 5822, 180}})...)
+	cases = append(cases, Case{Label: "dense", Type: tensor.F16, Dims: []int{256, 320, 88}}, // Hopper's kernels of dense matrices
+		Case{Label: "dense_odd", Type: tensor.F32, Dims: []int{364, 189, 399}})
 	cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16}, // rows that are not whole vectors
 		Case{Label: "odd_terms", Dims: []int{65, 1027, 48}}, Case{Label: "odd_columns", Dims: []int{5, 1032, 131}},
 		Case{Label: "all_odd", Dims: []int{131, 515, 259}})...)
@@ -125,6 +127,8 @@ func matMulWithOp() *Op {
 	cases = append(cases, each([]tensor.DType{tensor.F32}, // rows that begin anywhere, or at even elements
 		Case{Label: "parts_odd_columns", Dims: []int{1, 900, 300, 901}, Flags: "nt"},
 		Case{Label: "parts_even_columns", Dims: []int{1, 900, 300, 902}, Flags: "tn"})...)
+	cases = append(cases, Case{Label: "tf32_dense", Type: tensor.F32, Dims: []int{1, 496, 952, 856}, Flags: "tn_tf32"},
+		Case{Label: "copied_to_vectors", Type: tensor.F16, Dims: []int{1, 487, 447, 208}, Flags: "tt"})
 	cases = append(cases, each([]tensor.DType{tensor.BF16}, // pairs of blocks; copies whose blocks share terms
 		Case{Label: "pairs", Dims: []int{66, 136, 264, 136}, Flags: "nt"}, Case{Label: "pairs", Dims: []int{66, 136, 264, 136}, Flags: "tn"},
 		Case{Label: "odd_shared_terms", Dims: []int{1, 65, 4001, 384}, Flags: "nn"},
