@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux
 
 // Package libraries makes shared libraries that a program must not take, for tests of what looks for one.
 package libraries
