@@ -581,10 +581,10 @@ static inline int matmul_padded_suits(const vb_matmul_args *x) {
 
 /* The same for gemm_m64_sm90, and its time. */
 static inline double matmul_padded_m64_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    return gemm_m64_time(x, gpu) + matmul_copies_time(x);
+    return gemm_m64_time(x, gpu) + matmul_copies_time(x) + 0.45;
 }
 static inline int matmul_padded_m64_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
-    return !matmul_operand_vectors(x) && gemm_m64_fits(x, gpu) && matmul_padded_suits(x) &&
+    return x->k >= 80 && !matmul_operand_vectors(x) && gemm_m64_fits(x, gpu) && matmul_padded_suits(x) &&
            gemm_m64_pays(x, matmul_padded_m64_time(x, gpu), gpu);
 }
 

@@ -131,7 +131,7 @@ static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *g
         const double taken = (double)plan.blocks * plan.parts / (MATMUL_SKINNY_LONE_BLOCKS * gpu->multiprocessors),
                      waited = (taken > 1 ? taken : 1) * (1.2 + 1.2 * (double)plan.steps),
                      moved = (double)x->m * x->k * x->n * x->batch * matmul_element_bytes(x->type) / 2.4e6;
-        return 2.2 + (moved > waited ? moved : waited) + (plan.parts > 1 ? 1.2 : 0);
+        return 2.2 + (plan.share < 8 ? 2 : 0) + (moved > waited ? moved : waited) + (plan.parts > 1 ? 3 : 0);
     }
     const double taken = (double)plan.blocks * plan.parts / (2.0 * gpu->multiprocessors),
                  step = x->type == VB_F32 ? plan.by_k ? 2.7 : most == 8 ? 4.5 : 2.5 : 4.0,

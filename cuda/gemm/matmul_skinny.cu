@@ -459,10 +459,12 @@ vb_status launch_lone(const vb_matmul_args &x, const matmul_skinny_plan &plan, v
 template <class T>
 vb_status launch_dot(const vb_matmul_args &x, const matmul_skinny_plan &plan, vb_stream *stream) {
     const bool of_rows = x.m <= x.n, a_t = x.a_transposed != 0, b_t = x.b_transposed != 0;
-    const bool one_vectors = of_rows ? !a_t && matmul_vectors(x.a, x.type, 0, x.a_batch_stride)
-                                     : b_t && matmul_vectors(x.b, x.type, 0, x.b_batch_stride);
-    const int64_t bytes = x.k * (int64_t)sizeof(T);
-    const bool staged = !one_vectors && bytes <= MATMUL_SKINNY_STAGED;
+    const int64_t apart = matmul_skinny_apart(&x), bytes = x.k * (int64_t)sizeof(T);
+    const void *const one = of_rows ? x.a : x.b;
+    const int64_t one_batch = of_rows ? x.a_batch_stride : x.b_batch_stride;
+    const bool one_vectors = apart == 1 && matmul_vectors(one, x.type, 0, x.batch > 1 ? one_batch : 0);
+    // One step of neighbours is read as soon as it is copied.
+    const bool staged = !one_vectors && bytes <= MATMUL_SKINNY_STAGED && (plan.steps > 1 || apart > 2);
     return for_batches<T>(x, of_rows ? x.m : plan.rows, of_rows ? plan.rows : x.n,
                           [&](const MatMulProblem<T> &p, dim3 grid) {
                               const auto launch = [&](auto kernel) {
