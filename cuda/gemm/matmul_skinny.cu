@@ -2,18 +2,14 @@
 // and strides, on any GPU. The `few` rows (or columns) lie in shared memory; the other operand, `many`, is read once.
 //
 //   by k     `many` is stored with k innermost: a warp has 4 of its rows, and lanes lie along k
-//     grid   (ceil(rows / rows of a block), matrices, blocks that share k)
-//     block  8 warps, of which 1 to 8 share the k of their rows
 //   dot      the same with one row of A or column of B: 1 to 256 threads have 1 or 4 rows. The lone one is read from
-//            the L1 in vectors, else copied to shared memory, 32 KiB at most. Of rows that begin anywhere, a thread
-//            joins the two aligned vectors in which its elements lie
-//     grid   (ceil(rows / rows of a block), matrices); block: 8 warps
+//            the L1 in vectors, else copied to shared memory. Of rows that begin anywhere, a thread joins the two
+//            aligned vectors in which its elements lie
 //   across   `many` is stored with its rows innermost: lanes lie across them, and warps share k
-//     grid   (ceil(rows / rows of a block), matrices, blocks that share k)
-//     block  8 warps
 //   lone     the same with one row of A or column of B: warps have every eighth row of k, whose vectors are read as
 //            they lie, wherever rows begin
-//   shared   8192 floats of the few, then sums of the warps
+//   grid     (ceil(rows / rows of a block), matrices, blocks that share k); block: 8 warps, up to 8 share a row's k
+//   shared   8192 floats of the few, dot: 32 KiB at most; then sums of the warps
 //   moves    `many` once, the few once a block; 2 m n k FLOPs
 //   bound    memory; many small matrices: latency
 
