@@ -26,6 +26,7 @@ static void test_adapter(void) {
     for (int i = 0; i < 20000; i++) {
         const vb_gpu gpu = gpus[any_of(gpu_count)];
         vb_fused_update_args a = update_of(types[any_of(3)], any_size(20), any_size(14), any_size(14), 1 + any_of(256));
+        if (a.type == VB_F32 && any_of(2)) a.weight_type = VB_F16;
         if (any_of(2))
             a.k = vb_ceil_div(a.k, 8) * 8, a.n = vb_ceil_div(a.n, 8) * 8, a.r = vb_ceil_div(a.r, 2) * 2,
             a.codes_stride = a.r;
@@ -50,6 +51,8 @@ static void test_adapter(void) {
             CHECK(p.cluster == 1 || (gpu.capability >= 90 && p.cluster <= 8 && p.cluster % parts == 0),
                   "cluster of %d for %ld parts", p.cluster, (long)parts);
             CHECK(p.column_blocks >= 1 && p.column_blocks <= 65535, "%ld shares", (long)p.column_blocks);
+            CHECK(!gpu.hopper || a.weight_type != VB_F32 || p.row_tiles == 1 || ranks == 16,
+                  "code for Hopper has no %ld ranks by %ld rows", (long)ranks, (long)rows);
             continue;
         }
         if (p.kernel == ADAPTER_SM90) {
@@ -57,6 +60,8 @@ static void test_adapter(void) {
             CHECK(gpu.capability == 90 && a.type != VB_F32 && 8 * p.rank_tiles >= a.r && a.k > 0,
                   "%ld ranks", (long)a.r);
             CHECK(p.row_tiles == 8 || (p.row_tiles == 4 && p.rank_tiles == 8), "%d row tiles", p.row_tiles);
+            CHECK(p.row_tiles == 4 || p.rank_tiles > 8 || (p.cluster == 1 && p.row_blocks > 1),
+                  "%ld blocks in clusters of %d are no pairs", (long)p.row_blocks, p.cluster);
             CHECK(p.row_blocks * 16 * p.row_tiles >= a.m && p.cluster <= 8 &&
                       (p.cluster == 1 || steps >= 2 * p.cluster),
                   "cluster of %d for k of %ld", p.cluster, (long)a.k);
@@ -64,8 +69,9 @@ static void test_adapter(void) {
         }
         if (p.kernel == ADAPTER_F32_SM90) {
             const int64_t rows = 16 * p.row_tiles, most = p.cluster == 1 ? INT32_MAX : gpu.multiprocessors;
-            CHECK(gpu.capability == 90 && a.type == VB_F32 && 8 * p.rank_tiles >= a.r && a.k > 0, "%ld ranks",
-                  (long)a.r);
+            CHECK(gpu.capability == 90 && a.type == VB_F32 && a.weight_type == VB_F32 && 8 * p.rank_tiles >= a.r &&
+                      a.k > 0,
+                  "%ld ranks", (long)a.r);
             CHECK(p.rank_tiles == 32 ? p.row_tiles == 4 : p.row_tiles == 8, "%d row tiles", p.row_tiles);
             CHECK(p.row_blocks * rows >= a.m && p.cluster <= 8 && p.row_blocks * p.cluster <= most,
                   "%ld clusters of %d", (long)p.row_blocks, p.cluster);
@@ -97,6 +103,8 @@ static void test_adapter(void) {
         CHECK(4 * p.warps * 16 * p.row_tiles * width <= gpu.shared_bytes, "%d warps of %d x %d tiles", p.warps,
               p.row_tiles, p.rank_tiles);
         CHECK(p.cluster == 1 || (gpu.capability >= 90 && gpu.capability < 120), "clusters on %d", gpu.capability);
+        CHECK(!gpu.hopper || a.type != a.weight_type || p.rank_tiles <= (a.type == VB_F32 ? 2 : 4),
+              "code for Hopper has no %ld ranks", (long)a.r);
         CHECK(p.kernel == ADAPTER_SPLIT || p.cluster * p.row_tiles == 1, "rows of their own in a cluster of %d",
               p.cluster);
         CHECK(p.row_tiles == 1 || p.row_tiles * p.rank_tiles <= (a.type == VB_F32 ? 4 : 8), "%d x %d tiles",

@@ -20,6 +20,7 @@
 #include "adapter/choose.h"
 #include "arch/cluster.cuh"
 #include "arch/mma.cuh"
+#include "arch/sm90.cuh"
 
 namespace vb {
 namespace {
@@ -285,11 +286,15 @@ VB_DEVICE void meet(float (&sum)[ROWS][RANKS][4], float *shared, int warp, int l
             }
 }
 
+// Code for Hopper leaves out more than 32 ranks of 16 bits and more than 16 of F32, which clusters compute there.
 template <class T, class W, int ROWS, int RANKS>
 __global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128,
                                   (sizeof(T) == 2 ? ROWS * RANKS <= 8 : ROWS == 1 && RANKS <= 2) ? 2 : 1)
     fused_update_tiles(UpdateProblem<T, W> p) {
 #if __CUDA_ARCH__ >= 800
+#ifdef VB_SM90A
+    if (sizeof(T) == sizeof(W) && RANKS > (sizeof(T) == 2 ? 4 : 2)) return;
+#endif
     using F = Fragments<T, W>;
     constexpr int warps = ROWS * RANKS <= 8 ? 8 : 4, unroll = ROWS >= 4 ? 1 : RANKS > 8 ? 2 : 4 / ROWS;
     constexpr int products = (RANKS + F::tiles - 1) / F::tiles; // of the second phase

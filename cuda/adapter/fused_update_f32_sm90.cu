@@ -54,26 +54,23 @@ struct UpdateF32Stage {
 
 // A matrix to split: `rows` rows of `columns` elements, and what becomes of it: rows of whole chunks.
 // `permuted`: of 16 elements those that a lane loads side by side are where the instruction has them in one lane.
-template <class W>
 struct Splitting {
     uint4 *to;
-    const W *from;
+    const float *from;
     int64_t row_stride, column_stride;
     int rows, columns, eights; // eights: of a row of the result, before it is split
     bool permuted;
 };
-template <class W>
 struct Splittings {
-    Splitting<W> each[2];
+    Splitting each[2];
     unsigned blocks; // of the first
 };
 
-template <class W>
-__global__ void __launch_bounds__(256) split_kernel(const Splittings<W> all) {
+__global__ void __launch_bounds__(256) split_kernel(const Splittings all) {
     wait_for_previous_kernel();
     release_next_kernel();
     const bool second = blockIdx.x >= all.blocks;
-    const Splitting<W> s = second ? all.each[1] : all.each[0];
+    const Splitting s = second ? all.each[1] : all.each[0];
     const unsigned i = (blockIdx.x - (second ? all.blocks : 0)) * 256 + threadIdx.x;
     const bool along = s.row_stride == 1; // neighbouring threads read neighbouring elements
     const int row = (int)(along ? i % s.rows : i / s.eights), eight = (int)(along ? i / s.rows : i % s.eights);
@@ -82,7 +79,7 @@ __global__ void __launch_bounds__(256) split_kernel(const Splittings<W> all) {
 #pragma unroll
     for (int e = 0; e < 8; e++) {
         const int at = s.permuted ? eight / 2 * 16 + e / 2 * 4 + eight % 2 * 2 + e % 2 : eight * 8 + e;
-        x[e] = at < s.columns ? to_float(s.from[row * s.row_stride + at * s.column_stride]) : 0.0f;
+        x[e] = at < s.columns ? s.from[row * s.row_stride + at * s.column_stride] : 0.0f;
     }
     unsigned high[4], low[4];
 #pragma unroll
@@ -396,21 +393,19 @@ __global__ void __launch_bounds__(product_threads, 1)
 #endif
 }
 
-template <class W>
-Splitting<W> splitting(void *to, const void *from, int64_t rows, int64_t columns, bool transposed, bool permuted) {
-    return {(uint4 *)to, (const W *)from, transposed ? 1 : columns, transposed ? rows : 1, (int)rows, (int)columns,
+Splitting splitting(void *to, const void *from, int64_t rows, int64_t columns, bool transposed, bool permuted) {
+    return {(uint4 *)to, (const float *)from, transposed ? 1 : columns, transposed ? rows : 1, (int)rows, (int)columns,
             (int)ceil_div<int64_t>(columns, chunk) * 4, permuted};
 }
 
-template <class W>
 vb_status split(const vb_fused_update_args &a, void *v, void *u, vb_stream *stream) {
-    Splittings<W> all = {{splitting<W>(v, a.v, a.r, a.k, !a.v_transposed, true),
-                          splitting<W>(u, a.u, a.n, a.r, a.u_transposed, false)},
-                         0};
+    Splittings all = {{splitting(v, a.v, a.r, a.k, !a.v_transposed, true),
+                       splitting(u, a.u, a.n, a.r, a.u_transposed, false)},
+                      0};
     int64_t blocks[2];
     for (int i = 0; i < 2; i++) blocks[i] = ceil_div<int64_t>((int64_t)all.each[i].rows * all.each[i].eights, 256);
     all.blocks = (unsigned)blocks[0];
-    return launch_overlapped(stream, (unsigned)(blocks[0] + blocks[1]), 256, 0, split_kernel<W>, all);
+    return launch_overlapped(stream, (unsigned)(blocks[0] + blocks[1]), 256, 0, split_kernel, all);
 }
 
 template <int RANKS, bool ALIGNED>
@@ -442,7 +437,7 @@ vb_status fused_update_f32_sm90(const vb_fused_update_args &a, const adapter_pla
     char *memory;
     VB_TRY(workspace((void **)&memory, v_bytes + u_bytes, stream));
     char *const u = memory + v_bytes;
-    VB_TRY(a.weight_type == VB_F32 ? split<float>(a, memory, u, stream) : split<half>(a, memory, u, stream));
+    VB_TRY(split(a, memory, u, stream));
     return plan.rank_tiles == 8    ? launch<64>(a, plan, memory, u, stream)
            : plan.rank_tiles == 16 ? launch<128>(a, plan, memory, u, stream)
                                    : launch<256>(a, plan, memory, u, stream);

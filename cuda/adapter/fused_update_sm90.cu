@@ -443,6 +443,7 @@ struct Factors {
 
 template <class T, int RANKS, int ROWS, bool V_KMAJOR>
 vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, const Factors &f, vb_stream *stream) {
+    constexpr bool always_pairs = RANKS == 64 && ROWS == 128; // adapter_sm90_plan: of more than half of the GPU
     const bool pairs = plan.cluster == 1 && plan.row_blocks > 1;
     const bool in_boxes =
         RANKS == 256 && a.codes && a.codes_stride > 0 && a.codes_stride % 8 == 0 && aligned16(a.codes);
@@ -461,7 +462,7 @@ vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, c
     return launch_cluster(stream, pairs ? 2 : plan.cluster, (unsigned)blocks, product_threads,
                           UpdateStage<RANKS, ROWS>::shared_bytes,
                           pairs ? fused_update_sm90_kernel<T, RANKS, ROWS, true, V_KMAJOR>
-                                : fused_update_sm90_kernel<T, RANKS, ROWS, false, V_KMAJOR>,
+                                : fused_update_sm90_kernel<T, RANKS, ROWS, always_pairs, V_KMAJOR>,
                           x, v, u, out, codes, p);
 }
 

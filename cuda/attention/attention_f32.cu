@@ -14,6 +14,7 @@
 // and 2t + 1 of each eight are called t and t + 4. The softmax is online and in float32.
 // Tensor cores add sums of up to 32 products; registers add these sums up.
 
+#include "arch/sm90.cuh"
 #include "arch/unaligned.cuh"
 #include "attention/attention.cuh"
 #include "gemm/tf32_parts.cuh"
@@ -64,11 +65,15 @@ struct CacheTile {
     }
 };
 
-// SHARES warps have the same rows, and KEYS / SHARES keys of each step.
+// SHARES warps have the same rows, and KEYS / SHARES keys of each step. Code for Hopper, whose shared memory holds the
+// others, leaves out small tiles.
 template <int DIMS, int KEYS, int WARPS, int SHARES>
 __global__ void __launch_bounds__(WARPS * SHARES * 32, SHARES > 1 ? 1 : ATTENTION_F32_BLOCKS(DIMS))
     attention_f32_kernel(AttentionShape a, unsigned heads, AttentionParts parts) {
 #if __CUDA_ARCH__ >= 800
+#ifdef VB_SM90A
+    if (KEYS < ATTENTION_F32_KEYS(DIMS, 0)) return __trap();
+#endif
     constexpr int threads = WARPS * SHARES * 32, own = KEYS / SHARES;
     using Cache = CacheTile<DIMS, KEYS, threads>;
     constexpr int rows_per_tile = WARPS * 16, width = Cache::width, tile_floats = KEYS * width;

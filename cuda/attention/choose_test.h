@@ -59,6 +59,8 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
         CHECK_IT(gpu->capability >= 80 && a->type == VB_F32 && a->kv_type == VB_F32 && a->kv_len > 0 && a->dim <= 256);
         CHECK_IT(attention_f32_bytes(attention_f32_dims(a->dim), attention_f32_small(attention_f32_dims(a->dim), gpu)) <
                  gpu->shared_bytes);
+        /* code for Hopper has no small tiles */
+        CHECK_IT(!gpu->hopper || !attention_f32_small(attention_f32_dims(a->dim), gpu));
         break;
     case ATTENTION_PADDED:
     case ATTENTION_PADDED_SM90: CHECK_IT(attention_is_plain(a)); break;

@@ -36,10 +36,12 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
     switch (kernel) {
     case MATMUL_THIN: CHECK_IT(x->k <= 16); break;
     case MATMUL_SHORT: CHECK_IT(ampere && !f32 && x->k > 0 && x->k <= 64); break;
-    case MATMUL_SKINNY: /* code for Hopper has no kernel of 16 bits across rows */
+    case MATMUL_SKINNY: /* code for Hopper has no kernel of 16 bits across rows, and along k none of more than two */
         CHECK_IT(x->k > 0 && (x->m <= 8 || x->n <= 8));
-        CHECK_IT(!ampere || f32 || matmul_skinny_plan_of(x, gpu->multiprocessors).by_k ||
-                 matmul_skinny_plan_of(x, gpu->multiprocessors).lone);
+        if (ampere) {
+            const matmul_skinny_plan plan = matmul_skinny_plan_of(x, gpu->multiprocessors);
+            CHECK_IT(plan.by_k ? x->m <= 2 || x->n <= 2 : f32 || plan.lone);
+        }
         break;
     case MATMUL_3XTF32:
         CHECK_IT(ampere && f32 && x->precision != VB_PRECISION_IEEE && matmul_contiguous(x) && aligned &&
@@ -79,7 +81,7 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
         CHECK_IT(ampere && f32 && x->precision == VB_PRECISION_TF32 && gpu->shared_bytes >= 80 << 10);
         break;
     case MATMUL_F32: CHECK_IT(ampere && f32 && gpu->shared_bytes >= 74 << 10); break;
-    case MATMUL_SIMT: break;
+    case MATMUL_SIMT: CHECK_IT(!ampere || f32); break; /* code for Hopper has no kernel of 16 bits */
     default: CHECK_IT(0 && "no kernel of several rows");
     }
 #undef CHECK_IT

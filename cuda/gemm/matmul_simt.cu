@@ -7,6 +7,7 @@
 //   moves    about (1 / BM + 1 / BN) m n k elements from L2, 2 m n k FLOPs
 //   bound    fp32 units; small products by how few tiles there are
 
+#include "arch/sm90.cuh"
 #include "gemm/matmul.cuh"
 
 namespace vb {
@@ -68,9 +69,13 @@ struct TileLoad {
     }
 };
 
+// Code for Hopper leaves out 16 bits, which are for tensor cores there.
 template <class T, int BM, int BN, int TM, int TN>
 __global__ void __launch_bounds__(threads, BM == 128 ? 1 : 2)
     matmul_simt_kernel(MatMulProblem<T> p, bool a_transposed, bool b_transposed) {
+#ifdef VB_SM90A
+    if (sizeof(T) == 2) return;
+#endif
     static_assert((BM / TM) * (BN / TN) == threads, "a thread has TM x TN outputs");
     constexpr int warps_n = BN / (8 * TN);
     __shared__ __align__(16) float a_tile[2][depth][BM + 4], b_tile[2][depth][BN + 4];

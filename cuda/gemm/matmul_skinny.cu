@@ -139,11 +139,14 @@ VB_DEVICE void stage(const Skinny<T> &x, int64_t at, int end, int padded, F keep
     }
 }
 
-// R is the most few rows, W the elements of a load.
+// R is the most few rows, W the elements of a load. Code for Hopper leaves out more than two: tiles are faster there.
 template <class T, int R, int W>
 __global__ void __launch_bounds__(threads, 2)
     matmul_skinny_by_k_kernel(MatMulProblem<T> p, KParts parts, int64_t k_each, int warps_k, bool a_transposed,
                               bool b_transposed) {
+#ifdef VB_SM90A
+    if (R > 2) return;
+#endif
     constexpr int rows_of_warp = MATMUL_SKINNY_ROWS, span = MATMUL_SKINNY_SPAN((int)sizeof(T), R);
     constexpr int loads = span / (32 * W);
     constexpr int chunk = MATMUL_SKINNY_FLOATS / R, sums = R * rows_of_warp;

@@ -59,7 +59,9 @@ static void check_linear(const linear_shape *s, const linear_choice *c, const vb
     case LINEAR_STORED_N1:
         CHECK_LINEAR(stored && (f32 || plain) && s->n == 1 && s->cols % (f32 ? 4 : 8) == 0 && s->inputs_aligned);
         break;
-    case LINEAR_STORED_N8: CHECK_LINEAR(stored); break;
+    case LINEAR_STORED_N8: /* code for Hopper has no kernel of several rows of x by 16 bits */
+        CHECK_LINEAR(stored && (!gpu->hopper || s->n == 1 || !plain));
+        break;
     case LINEAR_STORED_N32:
         CHECK_LINEAR(stored && plain && s->n > 1 && s->n <= 32 && s->cols % 64 == 0 &&
                      gpu->capability >= (s->type == VB_BF16 ? 80 : 75));

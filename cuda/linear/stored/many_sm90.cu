@@ -19,7 +19,7 @@ namespace {
 template <class T>
 vb_status product(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     NarrowRows<T> x;
-    VB_TRY(narrow_rows(&x, a.x, a.n, a.cols, a.cols, stream));
+    VB_TRY(narrow_rows<true>(&x, a.x, a.n, a.cols, a.cols, stream));
     const GemmPlan plan = plan_linear(a.n, a.cols, a.rows, multiprocessors(stream));
     GemmProblem<float> p = {};
     p.c = a.y, p.c_stride = a.rows, p.m = (int)a.n, p.n = (int)a.rows, p.k = (int)a.cols;

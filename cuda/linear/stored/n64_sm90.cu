@@ -300,7 +300,7 @@ vb_status launch_n64(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     Problem p = {a.y, a.x, a.bias, (int)a.n, (int)a.rows, (int)a.cols, ksplit, nullptr};
     if (narrowed) {
         NarrowRows<T> x;
-        VB_TRY(narrow_rows(&x, a.x, a.n, a.cols, a.cols, stream));
+        VB_TRY(narrow_rows<true>(&x, a.x, a.n, a.cols, a.cols, stream));
         p.inverse = x.inverse;
         VB_TRY(sm90::tensor_map(&x_map, x.rows, type, a.cols, a.n, a.cols, TOKENS, stream));
     } else {

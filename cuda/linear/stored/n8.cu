@@ -6,6 +6,7 @@
 //   moves    rows * cols weights once; x comes from L1 and L2
 //   bound    bytes for F32, F16 and BF16; the unpacking of codes for the quantized types
 
+#include "arch/sm90.cuh"
 #include "linear/linear.cuh"
 #include "linear/stored/read8.cuh"
 
@@ -14,9 +15,13 @@ namespace {
 
 constexpr int warps = 8, rows_a_warp = 2;
 
+// Code for Hopper leaves out several rows of x by F16 and BF16, which are for tensor cores there.
 template <class Block, int BATCH>
 __global__ void __launch_bounds__(32 * warps)
     n8_kernel(float *y, const float *x, const Block *w, const float *bias, int n, int64_t rows, int64_t cols) {
+#ifdef VB_SM90A
+    if (sizeof(Block) == 2 && BATCH > 1) return;
+#endif
     wait_for_previous_kernel();
     release_next_kernel();
     const int lane = threadIdx.x % 32;

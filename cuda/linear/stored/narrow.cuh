@@ -58,14 +58,16 @@ struct NarrowRows {
     float *inverse; // [n]
 };
 
-template <class T>
+// VECTORS: rows are whole vectors.
+template <bool VECTORS = false, class T>
 vb_status narrow_rows(NarrowRows<T> *to, const float *x, int64_t n, int64_t cols, int64_t stride, vb_stream *stream) {
     void *scratch;
     VB_TRY(workspace(&scratch, n * stride * (int64_t)sizeof(T) + n * (int64_t)sizeof(float), stream));
     to->rows = (T *)scratch, to->inverse = (float *)(to->rows + n * stride);
-    const bool vectors = cols % 4 == 0 && stride % 4 == 0 && aligned16(x);
-    return launch_overlapped(stream, (unsigned)n, 256, 0, vectors ? narrow_kernel<T, 4> : narrow_kernel<T, 1>,
-                             to->rows, to->inverse, x, cols, stride);
+    const bool vectors = VECTORS || (cols % 4 == 0 && stride % 4 == 0 && aligned16(x));
+    return launch_overlapped(stream, (unsigned)n, 256, 0,
+                             vectors ? narrow_kernel<T, 4> : narrow_kernel<T, VECTORS ? 4 : 1>, to->rows, to->inverse,
+                             x, cols, stride);
 }
 
 } // namespace
