@@ -293,7 +293,7 @@ __global__ void __launch_bounds__(ROWS *RANKS <= 8 ? 256 : 128,
     fused_update_tiles(UpdateProblem<T, W> p) {
 #if __CUDA_ARCH__ >= 800
 #ifdef VB_SM90A
-    if (sizeof(T) == sizeof(W) && RANKS > (sizeof(T) == 2 ? 4 : 2)) return;
+    if (sizeof(T) == sizeof(W) && RANKS > (sizeof(T) == 2 ? 4 : 2)) return __trap();
 #endif
     using F = Fragments<T, W>;
     constexpr int warps = ROWS * RANKS <= 8 ? 8 : 4, unroll = ROWS >= 4 ? 1 : RANKS > 8 ? 2 : 4 / ROWS;

@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(ClusterShape<T, ROWS, RANKS>::threads, sizeof(
     fused_update_cluster_kernel(ClusterProblem<T, W> p) {
 #if __CUDA_ARCH__ >= 900
 #ifdef VB_SM90A
-    if (sizeof(W) == 4 && ROWS == 32 && RANKS == 64) return;
+    if (sizeof(W) == 4 && ROWS == 32 && RANKS == 64) return __trap();
 #endif
     using S = ClusterShape<T, ROWS, RANKS>;
     using F = typename Factor<T>::type;

@@ -204,6 +204,8 @@ __global__ void __launch_bounds__(threads, RANKS <= 64 ? 2 : 1) fused_update_til
                 }
             }
     }
+#else
+    __trap();
 #endif
 }
 

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     attention_prefill_kernel(AttentionShape a, unsigned heads, AttentionParts parts, bool operand, unsigned *flags) {
 #if __CUDA_ARCH__ >= 800
 #ifdef VB_SM90A
-    if constexpr (!VARIANTS) return; // launch_prefill
+    if constexpr (!VARIANTS) return __trap(); // launch_prefill
 #endif
     constexpr int chunks = DIMS / 8; // of 16 bytes in a row
     constexpr int warp_rows = 16 * SETS, rows_per_tile = warps * warp_rows;

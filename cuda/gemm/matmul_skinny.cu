@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(threads, 2)
     matmul_skinny_by_k_kernel(MatMulProblem<T> p, KParts parts, int64_t k_each, int warps_k, bool a_transposed,
                               bool b_transposed) {
 #ifdef VB_SM90A
-    if (R > 2) return;
+    if (R > 2) return __trap();
 #endif
     constexpr int rows_of_warp = MATMUL_SKINNY_ROWS, span = MATMUL_SKINNY_SPAN((int)sizeof(T), R);
     constexpr int loads = span / (32 * W);
@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(threads, 2)
     matmul_skinny_across_kernel(MatMulProblem<T> p, KParts parts, int64_t k_each, int lanes, bool a_transposed,
                                 bool b_transposed) {
 #ifdef VB_SM90A
-    if (sizeof(T) == 2) return;
+    if (sizeof(T) == 2) return __trap();
 #endif
     constexpr int chunk = MATMUL_SKINNY_FLOATS / R, own = W * PIECES, at_once = R * own > 32 ? 4 : 8;
     __shared__ __align__(16) float few[chunk][R];

@@ -146,6 +146,8 @@ __global__ void __launch_bounds__(unit_threads) expert_many_kernel(const __grid_
     }
     __syncthreads();
     store_choices(p, tile, row0, sums, inverse, place);
+#else
+    __trap();
 #endif
 }
 

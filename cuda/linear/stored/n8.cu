@@ -20,7 +20,7 @@ template <class Block, int BATCH>
 __global__ void __launch_bounds__(32 * warps)
     n8_kernel(float *y, const float *x, const Block *w, const float *bias, int n, int64_t rows, int64_t cols) {
 #ifdef VB_SM90A
-    if (sizeof(Block) == 2 && BATCH > 1) return;
+    if (sizeof(Block) == 2 && BATCH > 1) return __trap();
 #endif
     wait_for_previous_kernel();
     release_next_kernel();
