@@ -11,8 +11,6 @@ package csrc
 #cgo !debug CFLAGS: -O3 -g1
 #cgo LDFLAGS: -lm -pthread
 #cgo linux LDFLAGS: -ldl
-#cgo cuda CFLAGS: -DVB_WITH_CUDA
-#cgo cuda LDFLAGS: ${SRCDIR}/../build/cuda/libvibrant_cuda.a ${SRCDIR}/../build/cuda/libcudart_static.a -lstdc++ -lrt
 #include "vibrant.h"
 
 // Structs go by value: what they point to may be Go memory, and C must not be handed Go memory that holds such pointers.

@@ -69,7 +69,7 @@ VB_COMPOSED(X)
 
 extern const vb_backend vb_cpu_backend;
 extern const vb_backend vb_ptx_backend;  /* GPUs whose kernels are compiled by the driver: ptx_device.h */
-extern const vb_backend vb_cuda_backend; /* in libvibrant_cuda; referenced where VB_WITH_CUDA is defined */
+extern const vb_backend vb_cuda_backend; /* in libvibrant_cuda: library.h */
 
 #ifdef __cplusplus
 }

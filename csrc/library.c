@@ -12,20 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef VB_WITH_CUDA
-
-const char *vb_cuda_architectures(void);
-const vb_library vb_library_of_cuda;
-const vb_library vb_library_of_cuda = {sizeof(vb_library), VB_ABI, sizeof(vb_backend), VB_VERSION,
-                                       vb_cuda_architectures, &vb_cuda_backend};
-
-const vb_library *vb_cuda_library_in_use(void) { return &vb_library_of_cuda; }
-int vb_cuda_library_refused(void) { return 0; }
-const char *vb_cuda_library(void) {
-    return vb_cuda_asked("ptx") ? "compiled by the driver from PTX, as VIBRANT_CUDA asks" : "linked into this program";
-}
-
-#elif defined(__linux__)
+#ifdef __linux__
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -36,6 +23,9 @@ const char *vb_cuda_library(void) {
 #include <unistd.h>
 
 #define NAME "libvibrant_cuda.so"
+
+/* Weak: NULL where the link has no libvibrant_cuda.a. Hidden: no other library of the process stands in for it. */
+const vb_library *vb_linked_library(void) __attribute__((weak, visibility("hidden")));
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const vb_library *found;
@@ -131,6 +121,11 @@ static bool is_this_library(const char *path) {
 }
 
 static void find(void) {
+    if (vb_linked_library) {
+        found = vb_linked_library();
+        snprintf(report, sizeof report, "linked into this program");
+        return;
+    }
     const char *named = getenv("VIBRANT_LIBRARY");
     if (named && named[0]) {
         if (is_this_library(named)) { /* which programs without cgo name for its C kernels */

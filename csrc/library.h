@@ -8,6 +8,10 @@
 
 #include "kernels.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Raise it whenever a struct of vibrant.h or kernels.h changes its meaning and not its size. */
 #define VB_ABI 4
 
@@ -19,6 +23,9 @@ typedef struct vb_library {
     const char *(*architectures)(void);  /* "80_90a_PTX" */
     const vb_backend *cuda;
 } vb_library;
+
+/* The description in libvibrant_cuda.a. The function's address is NULL where the link has no such archive. */
+const vb_library *vb_linked_library(void);
 
 /* The library of CUDA kernels that this program uses: linked in, or found by the first call. NULL where there is
  * none. */
@@ -32,5 +39,9 @@ static inline bool vb_cuda_asked(const char *kernels) {
 
 /* Whether VIBRANT_LIBRARY names a library of CUDA kernels that was not taken: then nothing else serves GPUs. */
 int vb_cuda_library_refused(void);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -2,7 +2,7 @@
 //
 // A program finds them at run time, in a libvibrant_cuda.so (csrc/library.c says where it is looked for; package dynamic where there
 // is no cgo). One built with cgo and -tags cuda has them linked in: scripts/compile-cuda-kernels.sh makes the static library first (make build-cuda
-// does both), and package csrc links it. The driver is looked for when the first device is asked for: either program also
+// does both), and linked.go links it. The driver is looked for when the first device is asked for: either program also
 // runs on machines without a GPU.
 package cuda
 

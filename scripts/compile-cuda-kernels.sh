@@ -113,13 +113,11 @@ too) nvccflags+=" -Xfatbin -compress-all --compress-mode=speed" ;; # LZ4: the em
 *) nvccflags+=" -Xfatbin -compress-all" ;;
 esac
 nvccflags+=" -ccbin ${CXX:-g++}$gencode"
-cgo() { sed -n "s/^#cgo $1: //p" csrc/csrc.go; } # the flags that Go compiles C with
-cflags="$(cgo CFLAGS) -fPIC -DVB_WITH_CUDA"
 # The guard of a header of the C++ library: its Bessel functions and the like take a fifth of a small file's time.
 nvccflags+=" -D_GLIBCXX_BITS_SPECFUN_H"
 nvccflags+=" -Xcudafe --diag_suppress=177" # helpers of kernels that an older GPU leaves empty are unreferenced there
 [ -n "${PROFILE-}" ] && nvccflags+=" -lineinfo"
-if [ -n "${DEBUG-}" ]; then nvccflags+=" -G -g" cflags+=" -O0 -g3"; else cflags+=" $(cgo '!debug CFLAGS')"; fi
+[ -n "${DEBUG-}" ] && nvccflags+=" -G -g"
 [ -n "${PTXAS_VERBOSE-}" ] && nvccflags+=" -Xptxas -v"
 if [ -n "${CHECK-}" ]; then nvccflags+=" -fatbin --Ofast-compile=max"; else nvccflags+=" -c -O3"; fi
 
@@ -137,7 +135,6 @@ compile() {
     case $source in
     cuda/runtime/runtime.cu) command="$nvcc $nvccflags -DVB_CUDA_ARCHS=${archs// /_}" ;; # it reports them
     *.cu) command="$nvcc $nvccflags" ;;
-    csrc/library.c) command="$cc $cflags -c" ;; # the kernels are linked in: no file is looked for
     *.cpp) command="$cxx $emulatorflags -c" ;;
     esac
     if [ -f "$object" ] && [ "$(cat "$object.command" 2>/dev/null)" = "$command" ]; then
@@ -156,7 +153,7 @@ export -f object_of compile
 # Sums and products are rounded one by one (contract); exchanges of 16 bytes are one instruction (cx16).
 emulatorflags="-std=c++17 -O3 -g1 -march=native -ffp-contract=off -fPIC -Wall -Wextra -I$CUDA_HOME/include"
 [ "$(uname -m)" = x86_64 ] && emulatorflags+=" -mcx16"
-export out nvcc nvccflags cflags emulatorflags archs cc="${CC:-gcc}" cxx="${CXX:-g++}"
+export out nvcc nvccflags emulatorflags archs cxx="${CXX:-g++}"
 
 # The longest come first, so that none is left alone at the end: by the sizes of their objects.
 longest=(cuda/linear/packed/{many,n1_qkv,n1}.cu cuda/attention/attention_decode.cu cuda/gemm/matmul_skinny.cu
@@ -165,21 +162,20 @@ sources=("${longest[@]}")
 for source in $(find cuda -name "*.cu" | sort); do
     [[ " ${longest[*]} " == *" $source "* ]] || sources+=("$source")
 done
-c_sources=() library=() emulator_sources=()
-[ -z "${CHECK-}" ] && c_sources=(csrc/*.c) library=(csrc/library.c)
+c_sources=(csrc/*.c) emulator_sources=()
 [ -n "${EMULATED-}" ] && emulator_sources=(internal/check/emulator/*.cpp)
-printf '%s\0' "${sources[@]}" "${library[@]}" "${emulator_sources[@]}" |
+printf '%s\0' "${sources[@]}" "${emulator_sources[@]}" |
     xargs -0 -n 1 -P "${NJOBS:-$(nproc)}" bash -c 'compile "$0"' || fail "a file did not compile (see above)"
 if [ -n "${CHECK-}" ]; then
     echo "the kernels compile for compute capability ${archs// /, }"
     exit
 fi
 
-# The other objects of csrc are libvibrant's own.
+# The objects of csrc are libvibrant's own.
 env -u MAKEFLAGS make --no-print-directory -j "${NJOBS:-$(nproc)}" ${CC:+CC="$CC"} ${DEBUG:+CFLAGS="-O0 -g3"} c-objects >&2 ||
     fail "csrc does not compile (see above)"
 for source in "${c_sources[@]}"; do
-    [ "$source" = csrc/library.c ] || cp -p "build/csrc/$(basename "$source" .c).o" "$(object_of "$source")"
+    cp -p "build/csrc/$(basename "$source" .c).o" "$(object_of "$source")"
 done
 
 objects() { # of the sources given: an object whose source is gone stays out

@@ -5,6 +5,7 @@
 // VB_NO_DEVICE, no link error.
 
 #include "driver.h"
+#include "library.h"
 #include "runtime/handles.cuh"
 #include "trace.h"
 
@@ -590,5 +591,11 @@ static constexpr vb_backend make_backend() {
 }
 
 const vb_backend vb_cuda_backend = make_backend();
+
+// Found by this name in libvibrant_cuda.so, and by the function where libvibrant_cuda.a is linked in: csrc/library.c.
+extern const vb_library vb_library_of_cuda;
+const vb_library vb_library_of_cuda = {sizeof(vb_library), VB_ABI, sizeof(vb_backend), VB_VERSION,
+                                       vb_cuda_architectures, &vb_cuda_backend};
+const vb_library *vb_linked_library(void) { return &vb_library_of_cuda; }
 
 } // extern "C"
