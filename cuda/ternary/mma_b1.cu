@@ -373,6 +373,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             multiply(w[i], again ? part - warps * 64 : part);
             if (!again) part += warps * 64;
         }
+        __syncwarp(); // all lanes have read what the copies overwrite
 #pragma unroll
         for (int i = 0; i < TOGETHER; i++) fetch(t + i + STAGES, at[i]);
     }
