@@ -191,8 +191,8 @@ static const char sum_up[] = VB_PTX_SOURCE(
     if (LANES > 32) {
         if (lane % 32 == 0) part[thread.x / 32] = sum;
         barrier();
-        sum = 0;
-        unroll (i : LANES / 32) sum += part[group * (LANES / 32) + i];
+        sum = part[group * (LANES / 32) + lane % (LANES / 32)];
+        unroll (i : WARP_STEPS) sum += shuffle_xor(sum, 1 << i);
         barrier();
     }
 );
@@ -262,7 +262,8 @@ kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols, u32 depth) threads(T
     if (LANES > 32) {
         if (lane % 32 == 0) part[thread.x / 32] = most;
         barrier();
-        unroll (i : LANES / 32) most = max(most, part[group * (LANES / 32) + i]);
+        most = part[group * (LANES / 32) + lane % (LANES / 32)];
+        unroll (i : WARP_STEPS) most = max(most, shuffle_xor(most, 1 << i));
         barrier();
     }
     if (IN_REGISTERS) {
@@ -339,16 +340,18 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
         p.lanes = p.threads = LONG_THREADS;
     }
     p.full = p.vectors && p.registers && p.rounds <= 2 && cols == p.lanes * p.each * p.rounds;
-    if (arrays == 1 && aligned && !vb_jit_divide(&p, cols, size, parameters, device) && !p.vectors)
+    if (arrays == 1 && aligned && !vb_jit_divide(&p, rows, cols, size, parameters, device) && !p.vectors)
         stage(&p, rows, cols, size, device);
     while (p.steps < 5 && 1 << p.steps < p.lanes) p.steps++;
+    while (32 << p.warp_steps < p.lanes) p.warp_steps++;
     return p;
 }
 
-#define PLAN(p) {"LANES", (p).lanes}, {"THREADS", (p).threads}, {"STEPS", (p).steps}, {"ROUNDS", (p).rounds}, \
-    {"EACH", (p).each}, {"IN_REGISTERS", (p).registers}, {"VECTORS", (p).vectors}, {"FULL", (p).full}, \
-    {"WIDE", (p).wide}, {"TURNS", (p).turns}, {"TILE", (p).tile}, {"BUFFERS", (p).buffers}, {"ASYNC", (p).async}, \
-    {"PARTS", (p).parts}, {"KEPT", (p).kept}, {"SHIFTED", (p).shifted}, {"LEAST_BLOCKS", (p).least_blocks}
+#define PLAN(p) {"LANES", (p).lanes}, {"THREADS", (p).threads}, {"STEPS", (p).steps}, \
+    {"WARP_STEPS", (p).warp_steps}, {"ROUNDS", (p).rounds}, {"EACH", (p).each}, {"IN_REGISTERS", (p).registers}, \
+    {"VECTORS", (p).vectors}, {"FULL", (p).full}, {"WIDE", (p).wide}, {"TURNS", (p).turns}, {"TILE", (p).tile}, \
+    {"BUFFERS", (p).buffers}, {"ASYNC", (p).async}, {"PARTS", (p).parts}, {"KEPT", (p).kept}, \
+    {"SHIFTED", (p).shifted}, {"LEAST_BLOCKS", (p).least_blocks}, {"ROWS", 1}, {"ROW", 0}
 #define TEXTS(p) {"FIND", (p).staged ? stage_rows : find_row}, \
     {"BEGIN", (p).staged ? "" : (p).parts ? vb_jit_part_texts.begin : begin_row}, \
     {"READ", (p).parts ? vb_jit_part_texts.read : (p).staged ? read_tile : read_row}, \
@@ -358,9 +361,7 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
     {"EACH_PART", (p).parts ? "unroll (part : PARTS)" : EACH_PART}, {"IF_THERE", IF_THERE}, \
     {"BRING_FIRST", bring_first}, {"BRING_NEXT", bring_next}, {"BRING_THIS", bring_this}, \
     {"INDEX", (p).registers || (p).parts ? "u32" : "u64"}, {"ORIGIN", (p).registers ? "0" : "first"}, \
-    {"LOAD_VECTOR", vb_jit_part_texts.load_vector}, {"FIRST_EDGE", vb_jit_part_texts.first_edge}, \
-    {"SECOND_EDGE", vb_jit_part_texts.second_edge}, {"LAST_EDGE", vb_jit_part_texts.last_edge}, \
-    {"REST", (p).parts > (p).kept ? vb_jit_part_texts.rest : ""}, {"WHOLE", vb_jit_part_texts.whole}
+    VB_JIT_PART_TEXTS(p)
 #define BLOCKS(p, rows) \
     (((rows) * (p).lanes + (p).threads * (p).turns * (p).depth - 1) / ((p).threads * (p).turns * (p).depth))
 
@@ -437,7 +438,7 @@ kernel ENTRY(TYPE *sums, TYPE *output, TYPE *a_ptr, TYPE *b_ptr, f32 *weight, f3
         SCALE
         WRITE
     } else {
-        EACH_SHIFT EACH_PART {
+        EACH_PART {
             READ
             if (MEAN) unroll (i : ROUNDS) unroll (e : EACH) x[i][e] = x[i][e] - mean;
             SCALE
@@ -530,17 +531,14 @@ static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, voi
     float share = 1.0f / (float)cols;
     const row_plan p = plan_of(type, rows, cols, (uintptr_t)sums | (uintptr_t)out | (uintptr_t)a | (uintptr_t)b |
         (uintptr_t)weight | (uintptr_t)bias, sum ? 2 : 1, 1 + mean, vb_jit_of(stream));
+    if (p.parts) return vb_jit_norm_in_parts(name, &p, mean, out, a, weight, bias, type, rows, cols, eps, stream);
     uint32_t depth = (uint32_t)p.depth;
     const vb_jit_filling f = {.source = norm, .type = vb_jit_type(type),
         .constants = {PLAN(p), {"BRAIN", type == VB_BF16}, {"LEAST_WORD", 0}, {"MEAN", mean}, {"SUM", sum},
                       {"ROUNDED", type != VB_F32}, {"WEIGHTS", weight != NULL}, {"BIASES", bias != NULL},
                       {"QUADS", p.each < 4 ? 1 : p.each / 4}},
         .texts = {TEXTS(p), {"INPUT", sum ? "sums" : "a_ptr"}, {"LEAST", "0.0"}, {"FIRST", read_first},
-                  {"SCALE", p.parts ? vb_jit_part_texts.scale : scale_row}, {"MOMENTS", moments},
-                  {"COUNT", p.parts ? vb_jit_part_texts.count : count_row},
-                  {"EACH_SHIFT", !p.parts ? "" : p.shifted ? vb_jit_part_texts.each_shift : vb_jit_part_texts.no_shift},
-                  {"BY_WEIGHT", p.shifted ? vb_jit_part_texts.shifted_weight : vb_jit_part_texts.weight},
-                  {"PLUS_BIAS", p.shifted ? vb_jit_part_texts.shifted_bias : vb_jit_part_texts.bias},
+                  {"SCALE", scale_row}, {"MOMENTS", moments}, {"COUNT", count_row},
                   {"PARAMETERS", p.staged ? parameters_of_tile : ""},
                   {"PARAMETER_OF_WEIGHT", p.staged ? weight_of_tile : parameter_of_weight},
                   {"PARAMETER_OF_BIAS", p.staged ? bias_of_tile : parameter_of_bias}}};

@@ -8,18 +8,29 @@
 /* FULL: every vector of every thread is there, and none is asked for it. Of more than two rounds such a kernel has 80
  * registers in place of 58, and fewer blocks at a time. */
 typedef struct row_plan {
-    int64_t lanes, threads, least_blocks, steps, rounds, each, registers, vectors, full;
+    int64_t lanes, threads, least_blocks, rounds, each, registers, vectors, full;
+    int64_t steps, warp_steps; /* of shuffles, that join a warp's numbers, and those of a row's warps */
     int64_t staged, async, wide, turns, tile, depth, buffers; /* of rows in shared memory */
-    int64_t parts, kept, shifted;                             /* of rows in parts */
+    int64_t parts, kept, shifted, rows; /* of rows in parts, of which a block has `rows` at once */
 } row_plan;
 
 /* Plans for rows in parts; false where they are too short or too long. `parameters` are those of each column. */
-bool vb_jit_divide(row_plan *plan, int64_t cols, int64_t size, int parameters, const vb_jit_device *device);
+bool vb_jit_divide(row_plan *plan, int64_t rows, int64_t cols, int64_t size, int parameters,
+    const vb_jit_device *device);
 
 /* What fills the gaps of a kernel for rows in parts. */
 extern const struct vb_jit_part_texts {
-    const char *begin, *load_vector, *first_edge, *second_edge, *last_edge, *rest, *whole, *read, *write, *mask, *count,
-        *scale, *each_shift, *no_shift, *weight, *bias, *shifted_weight, *shifted_bias;
+    const char *begin, *find, *bring, *edges, *load_vector, *first_edge, *second_edge, *last_edge, *rest, *whole, *read,
+        *write, *mask;
 } vb_jit_part_texts;
+#define VB_JIT_PART_TEXTS(p) {"FIND_PARTS", vb_jit_part_texts.find}, {"BRING", vb_jit_part_texts.bring}, \
+    {"EDGES", vb_jit_part_texts.edges}, {"LOAD_VECTOR", vb_jit_part_texts.load_vector}, \
+    {"FIRST_EDGE", vb_jit_part_texts.first_edge}, {"SECOND_EDGE", vb_jit_part_texts.second_edge}, \
+    {"LAST_EDGE", vb_jit_part_texts.last_edge}, {"REST", (p).parts > (p).kept ? vb_jit_part_texts.rest : ""}, \
+    {"WHOLE", vb_jit_part_texts.whole}
+
+/* Norms of rows in parts (ptx_norms.c). `mean`: the layer norm. */
+vb_status vb_jit_norm_in_parts(const char *name, const row_plan *plan, bool mean, void *out, const void *in,
+    const float *weight, const float *bias, vb_dtype type, int64_t rows, int64_t cols, float eps, vb_stream *stream);
 
 #endif

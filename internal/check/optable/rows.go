@@ -20,6 +20,8 @@ var rowCases = []Case{
 	{Label: "odd_longer", Dims: []int{1, 36867}}, {Label: "longer", Dims: []int{2, 16392}},
 	{Label: "half_vectors", Dims: []int{3, 2284}}, {Label: "half_vectors_narrow", Dims: []int{601, 124}},
 	{Label: "half_vectors_long", Dims: []int{2, 16388}},
+	// Where a GPU has one multiprocessor, two rows a block, and rows that are left.
+	{Label: "odd_together", Dims: []int{25, 2001}}, {Label: "odd_long_together", Dims: []int{17, 16389}},
 	{Label: "qwen2.5-0.5b_hidden", Dims: []int{3, 896}}, {Label: "qwen2.5-3b_hidden", Dims: []int{1, 2048}, Bench: true},
 	{Label: "7b_hidden", Dims: []int{1, 4096}, Bench: true}, {Label: "vocabulary", Dims: []int{1, 151936}, Bench: true},
 	{Label: "batch", Dims: []int{32, 151936}, Bench: true, Large: true},
