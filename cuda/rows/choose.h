@@ -17,7 +17,7 @@
     X(ROWS_NARROW, "rows_narrow", "rows/{softmax,norm,layer_norm}.cu",                                                 \
       "softmax and norms of many rows of up to 128 whole vectors: several rows a warp")                                \
     X(ROWS_NARROW_WORDS, "rows_narrow_words", "rows/softmax.cu",                                                       \
-      "softmax of many rows of 17 to 256 words of 4 bytes that begin anywhere: the same by words")                     \
+      "softmax of many rows of 17 to 1024 words of 4 bytes that begin anywhere: the same by words")                    \
     X(ROWS_REGISTERS, "rows_registers", "rows/{softmax,norm,layer_norm}.cu",                                           \
       "softmax, norms of rows of whole vectors, in a block's or cluster's registers")                                  \
     X(ROWS_CHUNKED, "rows_chunked", "rows/{softmax,norm,layer_norm}.cu",                                               \
@@ -181,14 +181,16 @@ static inline int choose_rows_narrow(rows_plan *plan, int64_t rows, int64_t cols
 }
 
 /* The same by words of 4 bytes, of which the first and the last of a row may be shared with its neighbours. Shorter
- * rows and longer ones take less time in shared memory; not longer rows of which the GPU holds all at once. */
+ * rows take less time in shared memory, and so do longer ones of which the GPU does not hold all at once. */
 static inline int choose_rows_narrow_words(rows_plan *plan, vb_dtype type, int64_t rows, int64_t cols,
                                            const vb_gpu *gpu) {
-    const int64_t words = type == VB_F32 ? cols : cols / 2 + 1, sms = gpu->multiprocessors,
-                  most = rows <= ROWS_STAGED_BLOCKS * ROWS_NARROW_THREADS / 32 * sms ? 8 : 4;
+    const int64_t f32 = type == VB_F32, words = f32 ? cols : cols / 2 + 1, sms = gpu->multiprocessors,
+                  held = ROWS_STAGED_BLOCKS * ROWS_NARROW_THREADS / 32 * sms,
+                  most = rows <= held ? f32 ? 32 : 16 : f32 || rows <= 2 * held ? 8 : 4;
     if (rows <= sms || words <= 16 || words > 32 * most) return 0;
-    const rows_plan narrow = {ROWS_NARROW_WORDS, words > 32 * 4 ? 8 : 4, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
+    const rows_plan narrow = {ROWS_NARROW_WORDS, 4, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
     *plan = narrow;
+    while (32 * plan->per_thread < words) plan->per_thread *= 2;
     while (plan->lanes * plan->per_thread < words) plan->lanes *= 2;
     return vb_ceil_div(rows, ROWS_NARROW_THREADS / plan->lanes) <= INT32_MAX;
 }
@@ -201,7 +203,7 @@ static inline rows_plan choose_norm(vb_dtype type, int64_t rows, int64_t cols, i
     if (choose_rows_narrow(&plan, rows, cols, aligned, 4 * gpu->multiprocessors, width)) return plan;
     /* Of long rows a multiprocessor waits while its only block computes. Softmax, whose numbers take longer to compute,
      * loses by it what a second reading costs. */
-    return choose_rows(type, rows, cols, aligned, block_vectors, 2, width, gpu);
+    return choose_rows(type, rows, cols, aligned, block_vectors, 3, width, gpu);
 }
 static inline rows_plan choose_softmax(vb_dtype type, int64_t rows, int64_t cols, int aligned, const vb_gpu *gpu) {
     rows_plan plan;

@@ -1,6 +1,6 @@
 // softmax.cu: out[r][c] = exp(in[r][c] - max_r) / sum_r, in place allowed; arithmetic in float32.
 //
-//   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane, or 4 or 8 words of rows that
+//   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane, or 4 to 32 words of rows that
 //              begin anywhere
 //   registers  grid rows * cluster, block 32..1024 threads; 16-byte loads, 1..4 a thread; 384 bytes of shared memory
 //   staged     staged.cuh
@@ -287,8 +287,11 @@ extern "C" vb_status vb_cuda_softmax_batched(void *out, const void *in, vb_dtype
         if (plan.kernel == ROWS_NARROW_WORDS)
             return launch_overlapped(
                 stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads, 0,
-                plan.per_thread == 4 ? softmax_narrow_words_kernel<T, 4> : softmax_narrow_words_kernel<T, 8>, o, x,
-                rows, (int)cols, plan.lanes);
+                plan.per_thread == 4    ? softmax_narrow_words_kernel<T, 4>
+                : plan.per_thread == 8  ? softmax_narrow_words_kernel<T, 8>
+                : plan.per_thread == 16 ? softmax_narrow_words_kernel<T, 16>
+                                        : softmax_narrow_words_kernel<T, 32>,
+                o, x, rows, (int)cols, plan.lanes);
         if (plan.kernel == ROWS_STAGED) return launch_staged(plan, o, x, SoftmaxStaged(), rows, cols, stream);
         if (plan.kernel == ROWS_REGISTERS)
             return with_per_thread(plan.per_thread, [&](auto per_thread) {
