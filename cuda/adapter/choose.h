@@ -13,9 +13,9 @@
     X(ADAPTER_SHORT, "fused_update_short", "adapter/fused_update_stream.cu",                                           \
       "the same of fewer rows, 8 ranks and k up to 768")                                                               \
     X(ADAPTER_SM90, "fused_update_sm90", "adapter/fused_update_sm90.cu",                                               \
-      "9.0: F16, BF16, many rows, or a long k by ranks; copies rows that are no whole vectors")                        \
+      "9.0: F16, BF16, many rows, ranks or a long k; copies rows that are no whole vectors")                        \
     X(ADAPTER_F32_SM90, "fused_update_f32_sm90", "adapter/fused_update_f32_sm90.cu",                                   \
-      "9.0: F32 of more than 16 ranks, 64 rows or a long k; splits factors in two, V and U once")                      \
+      "9.0: F32 of more than 16 ranks, or of many rows; splits factors in two, V and U once")                      \
     X(ADAPTER_TILED, "fused_update_tiled", "adapter/fused_update_tiled.cu",                                            \
       "8.0: more than 32 ranks (a multiple of 8), 512 rows and more, U [n][r], from shared memory")                    \
     X(ADAPTER_ROWS, "fused_update_rows", "adapter/fused_update.cuh",                                                   \
@@ -102,10 +102,10 @@ static inline bool adapter_sm90_can(const vb_fused_update_args *a, const vb_gpu 
     return gpu->capability == 90 && gpu->hopper && a->type != VB_F32 && adapter_cluster_can(a, gpu);
 }
 static inline bool adapter_sm90_pays(const vb_fused_update_args *a, bool whole) {
-    if (a->r > (whole ? 32 : 16) && a->k >= 1024 && 2 * a->k >= a->n) return true; /* of any rows: clusters share k */
-    if (a->n % 8 != 0 && a->r <= 32 && a->n > a->k) return false;
+    if (a->r > 16 && a->m >= 32) return true;
+    if (a->r > (whole ? 32 : 16) && a->k >= 1024) return true; /* of any rows: clusters share k */
     const bool vectors = a->k % 8 == 0 && a->n % 8 == 0;
-    return a->m >= 2048 ? a->r > 8 || vectors : a->m >= 640 && a->k >= 2048 && a->r > 8;
+    return (a->r > 4 && a->m >= 512) || (a->m >= 2048 && vectors);
 }
 
 /* Whether clusters of twice as many blocks are all at work at once: those of four and more do not find room on all
@@ -115,6 +115,14 @@ static inline bool adapter_sm90_finds_room(const adapter_plan *p, const vb_gpu *
     return p->row_blocks <= (p->cluster == 1 ? sms / 2 : (sms / 16 - 1) * (8 / p->cluster));
 }
 
+/* Clusters that find room beside those of all rows take shares of the columns, and compute x V again. */
+static inline int64_t adapter_sm90_shares(const adapter_plan *p, int64_t n, const vb_gpu *gpu) {
+    const int64_t sms = gpu->multiprocessors, tiles = vb_ceil_div(n, 128);
+    const int64_t clusters = p->cluster <= 2 ? sms / p->cluster : (sms / 16 - 1) * (16 / p->cluster);
+    const int64_t left = clusters / p->row_blocks, shares = tiles / p->cluster;
+    return left > 1 && shares > 1 ? adapter_at_most(left, shares) : 1;
+}
+
 static inline adapter_plan adapter_sm90_plan(const vb_fused_update_args *a, const vb_gpu *gpu) {
     const int64_t sms = gpu->multiprocessors;
     const int rank_tiles = a->r <= 64 ? 8 : a->r <= 128 ? 16 : 32;
@@ -122,6 +130,7 @@ static inline adapter_plan adapter_sm90_plan(const vb_fused_update_args *a, cons
     const int row_tiles = rank_tiles == 8 && vb_ceil_div(a->m, 128) <= sms / 2 ? 4 : 8;
     adapter_plan p = {ADAPTER_SM90, row_tiles, rank_tiles, 8, 1, vb_ceil_div(a->m, 16 * row_tiles), 1};
     while (p.cluster < 8 && a->k >= 256 * p.cluster && adapter_sm90_finds_room(&p, gpu)) p.cluster *= 2;
+    p.column_blocks = adapter_sm90_shares(&p, a->n, gpu);
     return p;
 }
 
@@ -129,13 +138,15 @@ static inline bool adapter_f32_sm90_can(const vb_fused_update_args *a, const vb_
     return gpu->capability == 90 && gpu->hopper && a->type == VB_F32 && adapter_cluster_can(a, gpu);
 }
 static inline bool adapter_f32_sm90_pays(const vb_fused_update_args *a) {
-    return a->weight_type == VB_F32 && a->r > 16 && (a->m >= 64 || (a->k >= 256 && 2 * a->k >= a->n));
+    if (a->weight_type != VB_F32) return false;
+    return a->r > 16 ? a->m >= 16 || a->k >= 512 : a->r >= 4 && a->m >= 512;
 }
 static inline adapter_plan adapter_f32_sm90_plan(const vb_fused_update_args *a, const vb_gpu *gpu) {
     const int rank_tiles = a->r <= 64 ? 8 : a->r <= 128 ? 16 : 32, row_tiles = rank_tiles == 32 ? 4 : 8;
     adapter_plan p = {ADAPTER_F32_SM90, row_tiles, rank_tiles, 8, 1, vb_ceil_div(a->m, 16 * row_tiles), 1};
     while (p.cluster < 8 && (a->k >= 128 * p.cluster || a->n >= 256 * p.cluster) && adapter_sm90_finds_room(&p, gpu))
         p.cluster *= 2;
+    p.column_blocks = adapter_sm90_shares(&p, a->n, gpu);
     return p;
 }
 

@@ -21,6 +21,13 @@ static vb_fused_update_args update_of(vb_dtype type, int64_t m, int64_t k, int64
     return a;
 }
 
+/* Of kernels whose clusters share rows: each block has a tile of 128 columns at least, and all are at work at once. */
+static void check_column_shares(const adapter_plan *p, int64_t n, int64_t multiprocessors) {
+    CHECK(p->column_blocks == 1 || (p->column_blocks * p->cluster <= vb_ceil_div(n, 128) &&
+                                    p->row_blocks * p->cluster * p->column_blocks <= multiprocessors),
+          "%ld shares of %ld columns", (long)p->column_blocks, (long)n);
+}
+
 static void test_adapter(void) {
     const vb_dtype types[] = {VB_F32, VB_F16, VB_BF16};
     for (int i = 0; i < 20000; i++) {
@@ -65,6 +72,7 @@ static void test_adapter(void) {
             CHECK(p.row_blocks * 16 * p.row_tiles >= a.m && p.cluster <= 8 &&
                       (p.cluster == 1 || steps >= 2 * p.cluster),
                   "cluster of %d for k of %ld", p.cluster, (long)a.k);
+            check_column_shares(&p, a.n, gpu.multiprocessors);
             continue;
         }
         if (p.kernel == ADAPTER_F32_SM90) {
@@ -75,6 +83,7 @@ static void test_adapter(void) {
             CHECK(p.rank_tiles == 32 ? p.row_tiles == 4 : p.row_tiles == 8, "%d row tiles", p.row_tiles);
             CHECK(p.row_blocks * rows >= a.m && p.cluster <= 8 && p.row_blocks * p.cluster <= most,
                   "%ld clusters of %d", (long)p.row_blocks, p.cluster);
+            check_column_shares(&p, a.n, gpu.multiprocessors);
             continue;
         }
         if (p.kernel == ADAPTER_STREAM || p.kernel == ADAPTER_SHORT) {
@@ -137,13 +146,20 @@ static void test_adapter(void) {
     a.type = a.weight_type = VB_F32;
     p = choose_fused_update(&a, &h200);
     CHECK(p.kernel == ADAPTER_F32_SM90 && p.row_tiles == 4, "256 ranks of F32: %s", adapter_kernel_info(p.kernel).name);
+    a = update_of(VB_F32, 5600, 3072, 4416, 8);
+    p = choose_fused_update(&a, &h200);
+    CHECK(p.kernel == ADAPTER_F32_SM90, "8 ranks of F32: %s", adapter_kernel_info(p.kernel).name);
     a = update_of(VB_F16, 16384, 4095, 4095, 64);
     p = choose_fused_update(&a, &h200);
     CHECK(p.kernel == ADAPTER_SM90, "odd rows: %s", adapter_kernel_info(p.kernel).name);
     a.m = 10;
     p = choose_fused_update(&a, &h200);
     CHECK(p.kernel == ADAPTER_SM90 && p.cluster == 8, "10 odd rows of a long k: cluster of %d", p.cluster);
-    a.k = 1000;
+    a = update_of(VB_F16, 200, 4400, 15680, 204);
+    p = adapter_sm90_plan(&a, &h200);
+    CHECK(p.cluster == 8 && p.row_blocks == 2 && p.column_blocks == 7, "200 rows of many columns: %ld shares",
+          (long)p.column_blocks);
+    a = update_of(VB_F16, 10, 1000, 4095, 64);
     p = choose_fused_update(&a, &h200);
     CHECK(p.kernel == ADAPTER_CLUSTER && p.cluster == 4 && p.column_blocks > 1, "10 odd rows: cluster of %d",
           p.cluster);

@@ -154,11 +154,12 @@ __global__ void __launch_bounds__(product_threads, 1)
     __syncthreads();
     const bool meets = p.cluster > 1;
     const int share = meets ? (int)sm90::cluster_rank() : 0, turn = (int)blockIdx.x / p.cluster, row0 = turn * ROWS;
-    const auto of_share = [&](int all, int which) { return (int)((int64_t)all * which / p.cluster); };
-    const int all_steps = ceil_div(p.k, chunk), first_step = of_share(all_steps, share),
-              steps = of_share(all_steps, share + 1) - first_step;
-    const int all_tiles = ceil_div(p.n, columns), first_tile = of_share(all_tiles, share),
-              tiles = of_share(all_tiles, share + 1) - first_tile;
+    const auto of_share = [&](int all, int which, int shares) { return (int)((int64_t)all * which / shares); };
+    const int all_steps = ceil_div(p.k, chunk), first_step = of_share(all_steps, share, p.cluster),
+              steps = of_share(all_steps, share + 1, p.cluster) - first_step;
+    const int parts = p.cluster * (int)gridDim.y, part = p.cluster * (int)blockIdx.y + share; // of n
+    const int all_tiles = ceil_div(p.n, columns), first_tile = of_share(all_tiles, part, parts),
+              tiles = of_share(all_tiles, part + 1, parts) - first_tile;
     const int boxes = ceil_div(p.r, chunk); // of U, of a tile
     wait_for_previous_kernel();
     release_next_kernel();
@@ -418,7 +419,8 @@ vb_status launch(const vb_fused_update_args &a, const adapter_plan &plan, const 
     CUtensorMap v_map, u_map;
     VB_TRY(sm90::tensor_map(&v_map, v, VB_BF16, k, a.r, k, RANKS, stream));
     VB_TRY(sm90::tensor_map(&u_map, u, VB_BF16, r, a.n, r, columns, stream));
-    return launch_cluster(stream, plan.cluster, (unsigned)(plan.row_blocks * plan.cluster), product_threads,
+    const dim3 grid((unsigned)(plan.row_blocks * plan.cluster), (unsigned)plan.column_blocks);
+    return launch_cluster(stream, plan.cluster, grid, product_threads,
                           UpdateF32Stage<RANKS, ALIGNED>::shared_bytes, fused_update_f32_sm90_kernel<RANKS, ALIGNED>,
                           v_map, u_map, p);
 }

@@ -2,7 +2,8 @@
 // (vb_fused_update_args).
 //
 //   grid     a block for ROWS (128, or 64) rows. Where these blocks leave multiprocessors free, a cluster shares the
-//            rows: each block has a part of k, then of n. Else two blocks at neighbouring rows each fetch half of V, U
+//            rows: each block has a part of k, then of n. Else two blocks at neighbouring rows each fetch half of V, U.
+//            blockIdx.y: shares of n, where few rows and a long n leave room for more clusters
 //   block    a warpgroup copies; two warpgroups multiply 64 rows each, or half of k and of the columns of the same rows
 //   shared   a ring of stages: ROWS x 64 of x and 64 x RANKS of V; then 128 rows of U by 64 or 128 ranks. The sums
 //   moves    x, out and add once; V and U once a cluster, from L2. x V stays in registers, as the next left factor
@@ -151,8 +152,9 @@ __global__ void __launch_bounds__(product_threads, 1)
     const int row0 = (PAIR ? (int)blockIdx.x : (int)blockIdx.x / p.cluster) * ROWS, turn = (int)blockIdx.x / cluster;
     const int all_steps = ceil_div(p.k, product_depth), first_step = all_steps * share / shares,
               steps = all_steps * (share + 1) / shares - first_step;
-    const int all_tiles = ceil_div(p.n, columns), first_tile = all_tiles * share / shares,
-              tiles = all_tiles * (share + 1) / shares - first_tile;
+    const int parts = shares * (int)gridDim.y, part = shares * (int)blockIdx.y + share; // of n
+    const int all_tiles = ceil_div(p.n, columns), first_tile = (int)((int64_t)all_tiles * part / parts),
+              tiles = (int)((int64_t)all_tiles * (part + 1) / parts) - first_tile;
     const bool meets = !PAIR && p.cluster > 1; // sums of x V of several blocks
     wait_for_previous_kernel();
     release_next_kernel();
@@ -459,7 +461,8 @@ vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, c
     if (vectors) VB_TRY(sm90::tensor_map(&out, a.out, a.type, a.n, a.m, a.n, 16, stream));
     if (in_boxes) VB_TRY(sm90::tensor_map(&codes, a.codes, a.type, a.r, a.m, a.codes_stride, ROWS, stream));
     const int64_t blocks = pairs ? ceil_div<int64_t>(plan.row_blocks, 2) * 2 : plan.row_blocks * plan.cluster;
-    return launch_cluster(stream, pairs ? 2 : plan.cluster, (unsigned)blocks, product_threads,
+    const dim3 grid((unsigned)blocks, (unsigned)plan.column_blocks);
+    return launch_cluster(stream, pairs ? 2 : plan.cluster, grid, product_threads,
                           UpdateStage<RANKS, ROWS>::shared_bytes,
                           pairs ? fused_update_sm90_kernel<T, RANKS, ROWS, true, V_KMAJOR>
                                 : fused_update_sm90_kernel<T, RANKS, ROWS, always_pairs, V_KMAJOR>,

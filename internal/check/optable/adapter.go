@@ -39,6 +39,8 @@ func fusedUpdateOp() *Op {
 		// clusters whose blocks share k
 		Case{Label: "many_rows", Dims: []int{2100, 264, 77, 40}, Flags: "add_codes"}, Case{Label: "many_rows", Dims: []int{650, 2050, 136, 70}, Flags: "add"},
 		Case{Label: "many_rows", Dims: []int{641, 2048, 75, 130}, Flags: "codes_vt"},
+		// and others beside them, which share the columns
+		Case{Label: "many_columns", Dims: []int{21, 1100, 2100, 133}, Flags: "add_codes"}, Case{Label: "many_columns", Dims: []int{70, 600, 1928, 67}, Flags: "codes_vt"},
 		Case{Label: "any_rows", Dims: []int{21, 333, 197, 133}, Flags: "add_codes"}, Case{Label: "any_rows", Dims: []int{100, 331, 65, 67}, Flags: "codes_vt_ut"},
 		Case{Label: "any_rows", Dims: []int{2, 3001, 771, 255}, Flags: "add_vt"}, Case{Label: "any_rows", Dims: []int{70, 1030, 130, 193}, Flags: "shared_ut"},
 		Case{Label: "any_rows", Dims: []int{4300, 67, 41, 70}, Flags: "add_codes_ut"}, // more blocks than multiprocessors, without clusters
