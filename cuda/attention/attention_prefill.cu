@@ -2,13 +2,13 @@
 //
 //   grid     tiles of 64 or 128 packed query rows, tiles with the most keys first. Where tiles are few, blocks share
 //            the keys of each, and a second kernel adds their parts up
-//   block    4 warps of 16 or 32 rows each; the block walks its keys in steps of KEYS
-//   shared   queries [64 or 128][DIMS], then two stages of keys and values [KEYS][DIMS], 16-bit, swizzled: the next
-//            step is copied while this one is multiplied. 80 or 96 KiB for 128 dimensions
+//   block    4 warps of 16 or 32 rows each; the block walks its keys in steps of 64 or 32
+//   shared   queries, then two stages of keys and values, 16-bit, in panels of 64 dimensions, swizzled: the next step
+//            is copied while this one is multiplied. At most 96 KiB (256 dimensions), 48 for 64
 //   moves    queries and outputs once, keys and values once a tile (from the cache); 4 FLOPs a query element and key
 //   bound    of 16 rows a warp, fragments of keys and values from shared memory, each for two products; of 32 rows
 //            issue: a warp's products of mma.sync wait for each other and for the softmax between them
-//   measured docs/experiments/2026-11-22-attention.md
+//   measured docs/experiments/2026-11-28-portable.md
 //
 // A warp keeps its scores in registers: the accumulators of q k^T have the layout of the left factor of the product
 // with v. The softmax is online and in float32. Masks are applied only in steps where some row needs them.
@@ -24,23 +24,32 @@ namespace {
 constexpr int warps = 4;
 constexpr int threads = warps * 32;
 
-// SETS of 16 rows a warp. VARIANTS: scores may be capped, and keys lie in a ring. `operand`: out is the operand of a
-// product with packed weights (linear/packed/many.cuh), and `flags` become 0.
-template <class TQ, class TKV, int DIMS, int KEYS, int SETS, bool VARIANTS>
-__global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
+// The shape of a block's tile. Rows in shared memory are whole panels of 64 dimensions.
+template <int DIMS, int SETS>
+struct PrefillTile {
+    static constexpr int warp_rows = 16 * SETS, rows = warps * warp_rows;
+    static constexpr int keys = DIMS <= 64 || (DIMS <= 128 && SETS == 1) ? 64 : 32; // of a step
+    static constexpr int panels = (DIMS + 63) / 64, row_bytes = 128 * panels;
+    static constexpr int stage_bytes = keys * row_bytes; // of keys, or of values
+    static constexpr int shared_bytes = rows * row_bytes + 4 * stage_bytes;
+};
+
+// SETS of 16 rows a warp. VARIANTS: scores may be capped or scaled by a number below 0, and keys lie in a ring.
+// `operand`: out is the operand of a product with packed weights (linear/packed/many.cuh), and `flags` become 0.
+template <class TQ, class TKV, int DIMS, int SETS, bool VARIANTS>
+__global__ void __launch_bounds__(threads, 2)
     attention_prefill_kernel(AttentionShape a, unsigned heads, AttentionParts parts, bool operand, unsigned *flags) {
 #if __CUDA_ARCH__ >= 800
 #ifdef VB_SM90A
     if constexpr (!VARIANTS) return __trap(); // launch_prefill
 #endif
-    constexpr int chunks = DIMS / 8; // of 16 bytes in a row
-    constexpr int warp_rows = 16 * SETS, rows_per_tile = warps * warp_rows;
-    constexpr unsigned tile_bytes = KEYS * DIMS * 2;
+    using Tile = PrefillTile<DIMS, SETS>;
+    constexpr int KEYS = Tile::keys, warp_rows = Tile::warp_rows, row_bytes = Tile::row_bytes;
+    constexpr int stage_bytes = Tile::stage_bytes;
+    constexpr bool copied = sizeof(TQ) == 2; // queries, without a conversion
     extern __shared__ __align__(1024) uint4 shared[];
-    const unsigned q_tile = shared_address(shared);
-    const unsigned k_tiles = q_tile + rows_per_tile * DIMS * 2; // two stages
-    const unsigned v_tiles = k_tiles + 2 * tile_bytes;
     __shared__ int range[2];
+    __shared__ KeyRange seen[Tile::rows]; // by each row
     wait_for_previous_kernel();
     release_next_kernel();
     if (flags && blockIdx.x == 0 && threadIdx.x < half_flags) flags[threadIdx.x] = 0;
@@ -50,132 +59,153 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
     const unsigned from_last = block / heads, head = block - from_last * heads;
     const unsigned b = head / (unsigned)a.kv_heads, kv_head = head - b * (unsigned)a.kv_heads;
     const unsigned row_tile = a.tiles - 1 - from_last, tile = head * a.tiles + row_tile;
-    const unsigned first_row = row_tile * rows_per_tile;
-    const int rows = (int)smaller<unsigned>(rows_per_tile, a.rows - first_row), dim = (int)a.dim;
-    KeyRange all; // of this part
-    const int active =
-        cut_keys(&all, keys_of_tile(a, b, first_row, first_row + rows, range), (int)part, parts.count, KEYS);
+    const unsigned first_row = row_tile * Tile::rows;
+    const int rows = (int)smaller<unsigned>(Tile::rows, a.rows - first_row), dim = (int)a.dim;
+    KeyRange all = {0, (int)a.kv_len};
+    if (a.causal && a.positions) {
+        all = keys_of_tile(a, b, first_row, first_row + rows, range);
+    } else if (a.causal) { // later rows see later keys
+        all.lo = keys_of(a, b, token_of(a, first_row)).lo;
+        all.hi = keys_of(a, b, token_of(a, first_row + rows - 1)).hi;
+    }
+    const int active = cut_keys(&all, all, (int)part, parts.count, KEYS);
     if ((int)part >= active) {
-        const int64_t first_slot = ((int64_t)tile * parts.count + part) * rows_per_tile;
+        const int64_t first_slot = ((int64_t)tile * parts.count + part) * Tile::rows;
         for (int row = threadIdx.x; row < rows; row += threads)
-            parts.stats[first_slot + row] = make_float2(__uint_as_float(0xff800000u), 0.0f);
+            parts.stats[first_slot + row] = make_float2(minus_infinity, 0.0f);
         return;
     }
 
+    const unsigned q_tile = shared_address(shared);
+    const unsigned k_tiles = q_tile + Tile::rows * row_bytes, v_tiles = k_tiles + 2 * stage_bytes; // two stages each
+    // A thread copies a chunk of 16 bytes of each panel of every rows_apart-th row. Chunks past the end are zeros, and
+    // are not read.
+    constexpr int rows_apart = threads / 8;
+    const int copy_row = threadIdx.x / 8, copy_chunk = threadIdx.x % 8;
+    const unsigned copy_to = copy_row * row_bytes + (copy_chunk ^ (copy_row & 7)) * 16;
     const int64_t sequence = a.sequences ? a.sequences[b] : b;
-    const int64_t cache = (sequence * a.kv_heads + kv_head) * a.kv_capacity * a.dim;
-    // A thread copies one chunk of every rows_apart-th row. Chunks past the end are zeros, and are not read.
-    constexpr int rows_apart = threads / chunks;
-    const int copy_row = threadIdx.x / chunks, copy_chunk = threadIdx.x % chunks;
-    const int64_t copy_from = cache + (int64_t)copy_row * dim + copy_chunk * 8;
-    const int copy_end = copy_chunk * 8 < dim ? all.hi - copy_row : INT32_MIN;
+    const int64_t copy_from =
+        ((sequence * a.kv_heads + kv_head) * a.kv_capacity + copy_row) * dim + copy_chunk * 8;
     // Elements between the place of a key in a ring, and where it were without one.
     const auto around = [&](int key) {
         return (int64_t)(key - (int)((unsigned)key % (unsigned)a.kv_capacity)) * dim;
     };
-    const auto copy_tile = [&](unsigned tiles, const void *from, int stage, int base) {
-        const TKV *source = (const TKV *)from + copy_from + (int64_t)base * dim;
+    const auto copy_tile = [&](unsigned to, const void *from, int base) {
+        const TKV *const source = (const TKV *)from + copy_from + (int64_t)base * dim;
 #pragma unroll
         for (int i = 0; i < KEYS / rows_apart; i++) {
-            const int key = base + i * rows_apart;
-            copy_async(tiles + stage * tile_bytes + swizzled(i * rows_apart + copy_row, copy_chunk, chunks),
-                       source + i * rows_apart * dim - (VARIANTS && a.ring ? around(key + copy_row) : 0),
-                       key < copy_end);
+            const int key = base + i * rows_apart + copy_row;
+            const TKV *const row = source + i * rows_apart * dim - (VARIANTS && a.ring ? around(key) : 0);
+#pragma unroll
+            for (int p = 0; p < Tile::panels; p++)
+                if (64 * p + 32 < DIMS || copy_chunk < 4)
+                    copy_async(to + copy_to + i * rows_apart * row_bytes + p * 128, row + 64 * p,
+                               key < all.hi && 64 * p + copy_chunk * 8 < dim);
         }
     };
-    constexpr bool copied = sizeof(TQ) == 2; // queries, without a conversion
-    const auto query = [&](int item) { // of which threads have one each, or null
-        const int row = item / chunks, chunk = item % chunks;
-        return row < rows && chunk * 8 < dim
-                   ? (const TQ *)a.q + query_offset(a, b, kv_head, first_row + row) + chunk * 8
-                   : nullptr;
+    // A warp copies, and then reads, its own rows of queries.
+    const unsigned own_rows = q_tile + warp * warp_rows * row_bytes;
+    constexpr int chunks = DIMS / 8;
+    const auto chunk_at = [](int row, int chunk) { // of 16 bytes
+        return row * row_bytes + (chunk / 8 * 8 + (chunk % 8 ^ (row & 7))) * 16;
     };
-    const auto query_place = [](int item) { return swizzled(item / chunks, item % chunks, chunks); };
+    // A lane finds the place of one of these rows in q and out, and the warp asks it for that.
+    const bool owned = lane < warp_rows && warp * warp_rows + lane < rows;
+    const long long own_offset = owned ? query_offset(a, b, kv_head, first_row + warp * warp_rows + lane) : 0;
+    const auto offset_of = [&](int row) { return __shfl_sync(all_lanes, own_offset, row); };
     if (copied) {
 #pragma unroll 4
-        for (int item = threadIdx.x; item < rows_per_tile * chunks; item += threads) {
-            const TQ *const from = query(item);
-            copy_async(q_tile + query_place(item), from ? from : a.q, from != nullptr);
+        for (int item = lane; item < warp_rows * chunks; item += 32) {
+            const int row = item / chunks, chunk = item % chunks;
+            copy_async(own_rows + chunk_at(row, chunk), (const TQ *)a.q + offset_of(row) + chunk * 8,
+                       warp * warp_rows + row < rows && chunk * 8 < dim);
         }
         copy_async_commit();
     }
-    copy_tile(k_tiles, a.k, 0, all.lo);
-    copy_async_commit();
-    copy_tile(v_tiles, a.v, 0, all.lo);
+    copy_tile(k_tiles, a.k, all.lo);
+    copy_tile(v_tiles, a.v, all.lo);
     copy_async_commit();
     if (!copied) {
         constexpr int at_once = 4;
-        for (int item = threadIdx.x; item < rows_per_tile * chunks; item += at_once * threads) {
+        for (int item = lane; item < warp_rows * chunks; item += at_once * 32) {
             uint4 eight[at_once];
 #pragma unroll
             for (int i = 0; i < at_once; i++) {
-                const TQ *const from = query(item + i * threads);
-                eight[i] = from ? pack_eight<TKV>(from) : make_uint4(0, 0, 0, 0);
+                const int row = (item + i * 32) / chunks, chunk = (item + i * 32) % chunks;
+                const TQ *const from = (const TQ *)a.q + offset_of(row) + chunk * 8;
+                eight[i] = warp * warp_rows + row < rows && row < warp_rows && chunk * 8 < dim
+                               ? pack_eight<TKV>(from)
+                               : make_uint4(0, 0, 0, 0);
             }
 #pragma unroll
-            for (int i = 0; i < at_once; i++) shared[query_place(item + i * threads) / 16] = eight[i];
+            for (int i = 0; i < at_once; i++) {
+                const int row = (item + i * 32) / chunks, chunk = (item + i * 32) % chunks;
+                if (row < warp_rows) shared[(warp * warp_rows * row_bytes + chunk_at(row, chunk)) / 16] = eight[i];
+            }
         }
     }
-    // Rows g, g + 8, ... of the warp.
-    KeyRange seen[2 * SETS];
-    int common_lo = all.lo, common_hi = all.hi; // the keys that all rows of the warp see
+    // The keys that all rows of the warp see, and those that any of them sees.
+    KeyRange common = all, any = all;
+    if (warp * warp_rows >= rows) any.hi = 0;
+    if (a.causal) {
+        const int row = warp * warp_rows + lane;
+        KeyRange mine = {INT32_MAX, 0};
+        if (owned) mine = seen[row] = keys_of(a, b, token_of(a, first_row + row));
+        any = mine;
+        if (mine.lo == INT32_MAX) mine = all;
 #pragma unroll
-    for (int h = 0; h < 2 * SETS; h++) {
-        const int row = warp * warp_rows + g + 8 * h;
-        seen[h] = row < rows ? keys_of(a, b, (first_row + row) / a.group) : all;
-        common_lo = larger(common_lo, seen[h].lo);
-        common_hi = smaller(common_hi, seen[h].hi);
+        for (int offset = 16; offset > 0; offset /= 2) {
+            any.lo = smaller(any.lo, __shfl_xor_sync(all_lanes, any.lo, offset));
+            any.hi = larger(any.hi, __shfl_xor_sync(all_lanes, any.hi, offset));
+            mine.lo = larger(mine.lo, __shfl_xor_sync(all_lanes, mine.lo, offset));
+            mine.hi = smaller(mine.hi, __shfl_xor_sync(all_lanes, mine.hi, offset));
+        }
+        common.lo = larger(all.lo, mine.lo), common.hi = smaller(all.hi, mine.hi);
     }
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) {
-        common_lo = larger(common_lo, __shfl_xor_sync(all_lanes, common_lo, offset));
-        common_hi = smaller(common_hi, __shfl_xor_sync(all_lanes, common_hi, offset));
-    }
-    if (copied) copy_async_wait<2>();
-    __syncthreads();
 
-    // In a tile aligned to its rows, chunk 2i + x of a row lies at the address of chunk x with bits 5.. flipped by i.
-    const unsigned q_at = q_tile + swizzled(warp * warp_rows + lane % 16, lane / 16, chunks);
-    const unsigned k_at = k_tiles + swizzled(lane / 16 * 8 + lane % 8, lane / 8 % 2, chunks);
-    const unsigned v_at = v_tiles + swizzled(lane % 16, lane / 16, chunks);
-    // dimensions 16i.. of a set of rows
-    const auto load_query = [&](unsigned (&fragment)[4], int i, int set) {
-        load_matrices(fragment, (q_at ^ 32 * i) + set * 16 * DIMS * 2);
-    };
-    constexpr bool roomy = SETS == 1 && DIMS <= 128; // the registers hold the queries
+    // Chunk 2i + x of a row lies where chunk x of panel i / 4 does, with bits 5 and 6 flipped by i % 4.
+    const auto of_step = [](unsigned at, int i) { return (at ^ i % 4 * 32) + i / 4 * 128; };
+    const unsigned q_at = own_rows + chunk_at(lane % 16, lane / 16);
+    const unsigned k_at = k_tiles + chunk_at(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    const unsigned v_at = v_tiles + chunk_at(lane % 16, lane / 16);
+    constexpr bool roomy = SETS == 1 || DIMS <= 64; // the registers hold the queries
     unsigned held[roomy ? DIMS / 16 : 1][SETS][4];
+    if (copied) copy_async_wait<1>();
+    __syncwarp();
     if (roomy)
 #pragma unroll
         for (int i = 0; i < DIMS / 16; i++)
 #pragma unroll
-            for (int set = 0; set < SETS; set++) load_query(held[roomy ? i : 0][set], i, set);
+            for (int set = 0; set < SETS; set++)
+                load_matrices(held[roomy ? i : 0][set], of_step(q_at, i) + set * 16 * row_bytes);
 
     const float cap = a.soft_cap * log2_e;
-    const float scale = VARIANTS && cap > 0.0f ? 1.0f : a.scale * log2_e; // capped scores are scaled before
+    const bool scaled_before = VARIANTS && (cap > 0.0f || !(a.scale > 0.0f));
+    const float scale = scaled_before ? 1.0f : a.scale * log2_e;
     float max[2 * SETS], sum[2 * SETS];
 #pragma unroll
     for (int h = 0; h < 2 * SETS; h++) max[h] = minus_infinity, sum[h] = 0.0f;
     float out[SETS][DIMS / 8][4] = {};
-    int stage = 0;
-    for (int base = all.lo; base < all.hi; base += KEYS, stage ^= 1) {
-        // Groups under way: keys and values of this step. All warps have left the other stage.
-        copy_async_wait<1>();
-        __syncthreads();
-        copy_tile(k_tiles, a.k, stage ^ 1, base + KEYS);
+    unsigned stage = 0;
+    for (int base = all.lo; base < all.hi; base += KEYS, stage ^= stage_bytes) {
+        copy_async_wait<0>();
+        __syncthreads(); // keys and values of this step are there, and all warps have left the other stage
+        copy_tile(k_tiles + (stage ^ stage_bytes), a.k, base + KEYS);
+        copy_tile(v_tiles + (stage ^ stage_bytes), a.v, base + KEYS);
         copy_async_commit();
-
+        if (base >= any.hi || base + KEYS <= any.lo) continue;
         float score[SETS][KEYS / 8][4] = {};
-        const unsigned k_tile = k_at + stage * tile_bytes, v_tile = v_at + stage * tile_bytes;
 #pragma unroll
         for (int i = 0; i < DIMS / 16; i++) {
             unsigned q[SETS][4];
             if (!roomy)
 #pragma unroll
-                for (int set = 0; set < SETS; set++) load_query(q[set], i, set);
+                for (int set = 0; set < SETS; set++)
+                    load_matrices(q[set], of_step(q_at, i) + set * 16 * row_bytes);
 #pragma unroll
             for (int j = 0; j < KEYS / 16; j++) {
                 unsigned k[4]; // keys 16j.. and 16j + 8.., each at dimensions 16i.. and 16i + 8..
-                load_matrices(k, (k_tile ^ 32 * i) + j * 16 * DIMS * 2);
+                load_matrices(k, of_step(k_at + stage, i) + j * 16 * row_bytes);
 #pragma unroll
                 for (int set = 0; set < SETS; set++) {
                     mma<TKV>(score[set][2 * j], roomy ? held[roomy ? i : 0][set] : q[set], k[0], k[1]);
@@ -183,49 +213,66 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
                 }
             }
         }
-        if (VARIANTS && cap > 0.0f)
+        if (scaled_before)
 #pragma unroll
             for (int i = 0; i < SETS * KEYS / 2; i++) {
                 float &s = score[i / (KEYS / 2)][i / 4 % (KEYS / 8)][i % 4];
-                s = capped(s * (a.scale * log2_e), cap);
+                s *= a.scale * log2_e;
+                if (cap > 0.0f) s = capped(s, cap);
             }
-        const bool masked = base < common_lo || base + KEYS > common_hi;
+        if (base < common.lo || base + KEYS > common.hi) { // some row does not see some key
+#pragma unroll
+            for (int h = 0; h < 2 * SETS; h++) {
+                const int row = warp * warp_rows + g + 8 * h;
+                const KeyRange keys = a.causal && row < rows ? seen[row] : all;
+#pragma unroll
+                for (int j = 0; j < KEYS / 8; j++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        const int key = base + 8 * j + 2 * c + e;
+                        if (key < keys.lo || key >= keys.hi) score[h / 2][j][h % 2 * 2 + e] = minus_infinity;
+                    }
+            }
+        }
+        // Maxima follow only scores that exceed them by a factor of 2^8: then outputs are seldom scaled anew.
+        constexpr float slack = 8.0f;
+        float keep[2 * SETS];
+        bool same = true;
 #pragma unroll
         for (int h = 0; h < 2 * SETS; h++) {
             const int set = h / 2, at = h % 2 * 2; // its sums are elements at, at + 1 of four
-            float greatest = max[h];
+            float greatest = score[set][0][at];
 #pragma unroll
-            for (int j = 0; j < KEYS / 8; j++)
-#pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    float s = score[set][j][at + e] * scale;
-                    const int key = base + 8 * j + 2 * c + e;
-                    if (masked && (key < seen[h].lo || key >= seen[h].hi)) s = minus_infinity;
-                    score[set][j][at + e] = s;
-                    greatest = Max::combine(greatest, s);
-                }
+            for (int j = 0; j < KEYS / 8; j++) {
+                greatest = Max::combine(greatest, score[set][j][at]);
+                greatest = Max::combine(greatest, score[set][j][at + 1]);
+            }
             greatest = Max::combine(greatest, __shfl_xor_sync(all_lanes, greatest, 1));
-            greatest = Max::combine(greatest, __shfl_xor_sync(all_lanes, greatest, 2));
-            const float from = greatest == minus_infinity ? 0.0f : greatest;
-            const float keep = exp2_fast(max[h] - from);
-            max[h] = greatest;
-            sum[h] *= keep;
+            greatest = Max::combine(greatest, __shfl_xor_sync(all_lanes, greatest, 2)) * scale;
+            keep[h] = 1.0f;
+            if (!(greatest <= max[h] + slack)) { // also NaN
+                keep[h] = exp2_fast(max[h] - greatest);
+                max[h] = greatest;
+                same = false;
+            }
+            const float from = max[h] == minus_infinity ? 0.0f : max[h];
+            float added[2] = {};
 #pragma unroll
             for (int j = 0; j < KEYS / 8; j++)
 #pragma unroll
                 for (int e = 0; e < 2; e++) {
-                    score[set][j][at + e] = exp2_fast(score[set][j][at + e] - from);
-                    sum[h] += score[set][j][at + e];
+                    score[set][j][at + e] = exp2_fast(fmaf(score[set][j][at + e], scale, -from));
+                    added[e] += score[set][j][at + e];
                 }
-            // After the first steps maxima seldom grow.
-            if (__any_sync(all_lanes, keep != 1.0f))
-#pragma unroll
-                for (int i = 0; i < DIMS / 8; i++) out[set][i][at] *= keep, out[set][i][at + 1] *= keep;
+            sum[h] = sum[h] * keep[h] + (added[0] + added[1]);
         }
-        copy_async_wait<1>();
-        __syncthreads();
-        copy_tile(v_tiles, a.v, stage ^ 1, base + KEYS);
-        copy_async_commit();
+        if (!__all_sync(all_lanes, same))
+#pragma unroll
+            for (int set = 0; set < SETS; set++)
+#pragma unroll
+                for (int i = 0; i < DIMS / 8; i++)
+#pragma unroll
+                    for (int e = 0; e < 4; e++) out[set][i][e] *= keep[2 * set + e / 2];
 #pragma unroll
         for (int j = 0; j < KEYS / 16; j++) {
             unsigned weights[SETS][4];
@@ -238,7 +285,7 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
 #pragma unroll
             for (int i = 0; i < DIMS / 16; i++) {
                 unsigned v[4]; // keys 16j.. and 16j + 8.. at dimensions 16i.., then at 16i + 8..
-                load_matrices_transposed(v, (v_tile ^ 32 * i) + j * 16 * DIMS * 2);
+                load_matrices_transposed(v, of_step(v_at + stage, i) + j * 16 * row_bytes);
 #pragma unroll
                 for (int set = 0; set < SETS; set++) {
                     mma<TKV>(out[set][2 * i], weights[set], v[0], v[1]);
@@ -247,14 +294,16 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
             }
         }
     }
+    const bool direct = sizeof(TQ) == sizeof(float) || parts.count > 1; // else through the places of the queries
 #pragma unroll
     for (int h = 0; h < 2 * SETS; h++) {
         const int set = h / 2, at = h % 2 * 2;
         const float all_keys = warp_reduce<Sum, 4>(sum[h]);
-        const int row = warp * warp_rows + g + 8 * h;
+        const int own = g + 8 * h, row = warp * warp_rows + own;
+        TQ *const target = (TQ *)a.out + offset_of(own);
         if (row >= rows) continue;
         if (parts.count > 1) {
-            const int64_t slot = ((int64_t)tile * parts.count + part) * rows_per_tile + row;
+            const int64_t slot = ((int64_t)tile * parts.count + part) * Tile::rows + row;
             if (c == 0) parts.stats[slot] = make_float2(max[h], all_keys);
 #pragma unroll
             for (int i = 0; i < DIMS / 8; i++)
@@ -264,9 +313,13 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
         }
         const float total = total_of(a, kv_head, first_row + row, max[h], all_keys);
         const float norm = total > 0.0f ? 1.0f / total : total; // no key: zeros; NaN stays
-        TQ *const target = (TQ *)a.out + query_offset(a, b, kv_head, first_row + row);
 #pragma unroll
         for (int i = 0; i < DIMS / 8; i++) {
+            if (!direct) {
+                reinterpret_cast<unsigned *>(shared)[(warp * warp_rows * row_bytes + chunk_at(own, i)) / 4 + c] =
+                    pack<TKV>(out[set][i][at] * norm, out[set][i][at + 1] * norm);
+                continue;
+            }
             if (8 * i >= dim) break;
             if (sizeof(TQ) == sizeof(float) && operand) {
                 const int e = i % 2 * 8 + 2 * c; // of 16
@@ -280,6 +333,15 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
             *reinterpret_cast<Vec<TQ, 2> *>(target + 8 * i + 2 * c) = two;
         }
     }
+    if (direct) return;
+    __syncwarp();
+#pragma unroll 4
+    for (int item = lane; item < warp_rows * chunks; item += 32) {
+        const int row = item / chunks, chunk = item % chunks;
+        TQ *const target = (TQ *)a.out + offset_of(row) + chunk * 8;
+        if (warp * warp_rows + row < rows && chunk * 8 < dim)
+            *reinterpret_cast<uint4 *>(target) = shared[(warp * warp_rows * row_bytes + chunk_at(row, chunk)) / 16];
+    }
 #endif
 }
 
@@ -289,41 +351,48 @@ __global__ void __launch_bounds__(threads, DIMS <= 128 ? 2 : 1)
 //   operand          the left factor of a product with packed weights
 enum Leaves { OUTPUT, OUTPUT_OF_WHOLE, OPERAND };
 
-template <class TQ, class TKV, int DIMS, int KEYS, int SETS, bool VARIANTS = false>
+template <class TQ, class TKV, int DIMS, int SETS, bool VARIANTS = false>
 vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream, unsigned *flags = nullptr) {
-    constexpr int rows = 16 * warps * SETS;
-    const AttentionShape shape = shape_of(a, rows);
+    using Tile = PrefillTile<DIMS, SETS>;
+    const AttentionShape shape = shape_of(a, Tile::rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
     AttentionParts parts;
     const int64_t tiles = (int64_t)shape.tiles * heads;
-    const int count = what == OUTPUT ? attention_parts(&a, tiles, rows, KEYS, DIMS,
-                                                       (DIMS <= 128 ? 2 : 1) * multiprocessors(stream),
-                                                       2.3e-6 * rows * KEYS * DIMS)
+    const int count = what == OUTPUT ? attention_parts(&a, tiles, Tile::rows, Tile::keys, DIMS,
+                                                       2 * multiprocessors(stream),
+                                                       2.3e-6 * Tile::rows * Tile::keys * DIMS)
                                      : 1;
-    VB_TRY(plan_parts(&parts, tiles, rows, DIMS, count, count * tiles, stream));
-    VB_TRY(launch_overlapped(stream, (unsigned)(tiles * parts.count), threads, (rows + 4 * KEYS) * DIMS * 2,
-                             attention_prefill_kernel<TQ, TKV, DIMS, KEYS, SETS, VARIANTS>, shape, heads, parts,
+    VB_TRY(plan_parts(&parts, tiles, Tile::rows, DIMS, count, count * tiles, stream));
+    VB_TRY(launch_overlapped(stream, (unsigned)(tiles * parts.count), threads, Tile::shared_bytes,
+                             attention_prefill_kernel<TQ, TKV, DIMS, SETS, VARIANTS>, shape, heads, parts,
                              what == OPERAND, flags));
-    return add_attention_parts<TQ>(shape, parts, rows, DIMS, stream);
+    return add_attention_parts<TQ>(shape, parts, Tile::rows, DIMS, stream);
 }
 
-// 256 dimensions: 64 + 4 * 32 rows of 512 bytes are 96 KiB, within every GPU's limit since 8.0 (99 KiB).
 template <class TQ, class TKV>
 vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream, unsigned *flags = nullptr) {
     // On Hopper attention_prefill_sm90.cu takes all plain calls but rare ones, such as those with a scale below 0.
-    if (!attention_is_plain(&a) || compiled_for(stream) == 90) {
-        if (a.dim <= 64) return launch_prefill<TQ, TKV, 64, 64, 1, true>(a, what, stream, flags);
-        if (a.dim <= 128) return launch_prefill<TQ, TKV, 128, 64, 1, true>(a, what, stream, flags);
-        return launch_prefill<TQ, TKV, 256, 32, 1, true>(a, what, stream, flags);
+    if (!attention_is_plain(&a) || !(a.scale > 0.0f) || compiled_for(stream) == 90) {
+        if (a.dim <= 64) return launch_prefill<TQ, TKV, 64, 1, true>(a, what, stream, flags);
+        if (a.dim <= 128) return launch_prefill<TQ, TKV, 128, 1, true>(a, what, stream, flags);
+        return launch_prefill<TQ, TKV, 256, 1, true>(a, what, stream, flags);
     }
     const bool two = attention_prefill_rows(&a, multiprocessors(stream)) == 2 * ATTENTION_PREFILL_ROWS;
+    if (a.dim <= 32)
+        return two ? launch_prefill<TQ, TKV, 32, 2>(a, what, stream, flags)
+                   : launch_prefill<TQ, TKV, 32, 1>(a, what, stream, flags);
     if (a.dim <= 64)
-        return two ? launch_prefill<TQ, TKV, 64, 64, 2>(a, what, stream, flags)
-                   : launch_prefill<TQ, TKV, 64, 64, 1>(a, what, stream, flags);
+        return two ? launch_prefill<TQ, TKV, 64, 2>(a, what, stream, flags)
+                   : launch_prefill<TQ, TKV, 64, 1>(a, what, stream, flags);
+    if (a.dim <= 96)
+        return two ? launch_prefill<TQ, TKV, 96, 2>(a, what, stream, flags)
+                   : launch_prefill<TQ, TKV, 96, 1>(a, what, stream, flags);
     if (a.dim <= 128)
-        return two ? launch_prefill<TQ, TKV, 128, 64, 2>(a, what, stream, flags)
-                   : launch_prefill<TQ, TKV, 128, 64, 1>(a, what, stream, flags);
-    return launch_prefill<TQ, TKV, 256, 32, 1>(a, what, stream, flags);
+        return two ? launch_prefill<TQ, TKV, 128, 2>(a, what, stream, flags)
+                   : launch_prefill<TQ, TKV, 128, 1>(a, what, stream, flags);
+    if (a.dim <= 160) return launch_prefill<TQ, TKV, 160, 1>(a, what, stream, flags);
+    if (a.dim <= 192) return launch_prefill<TQ, TKV, 192, 1>(a, what, stream, flags);
+    return launch_prefill<TQ, TKV, 256, 1>(a, what, stream, flags);
 }
 
 vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream, unsigned *flags = nullptr) {
