@@ -238,13 +238,15 @@ static inline int attention_f32_suits(const vb_attention_args *a, const vb_gpu *
 
 /* Whether tiles of prompts take less time than blocks that share keys: of more than 16 rows where keys are few or many
  * multiprocessors have a tile, of fewer where a third have, of up to 8 where half have. Over few keys they do for
- * 16-bit queries, whose conversion costs nothing. Times of 200 random cases: docs/experiments/2026-11-27-shapes.md. */
+ * 16-bit queries, whose conversion costs nothing. Times of 200 random cases: docs/experiments/2026-11-27-shapes.md;
+ * before Hopper of 90, docs/experiments/2026-11-28-portable.md. */
 static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gpu) {
     const int64_t rows = attention_rows(a), tiles = attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS),
                   sms = gpu->multiprocessors, keys = a->kv_len;
     const int few_keys = keys <= 128 * tiles;
     if (!attention_prefill_sm90_suits(a, gpu))
-        return a->type == a->kv_type && (keys <= 128 ? rows >= 16 : rows > 16 && few_keys);
+        return a->type == a->kv_type && (keys <= (rows >= 16 ? 128 : 96) ||
+                                         (rows > 16 ? few_keys : a->dim > 128 && keys <= 1024));
     if (a->type != a->kv_type) return rows > 16 && keys <= 1024 && 3 * tiles >= sms;
     if (rows <= 8) return a->dim <= 128 && keys >= 256 && keys <= 8192 && 9 * tiles >= 4 * sms;
     return keys <= 512 || (rows > 16 ? few_keys || 5 * tiles >= sms : 3 * tiles >= sms && keys <= 4096);
