@@ -28,7 +28,7 @@ enum { MOE_TILE_ROWS = 128, MOE_TILE_CHOICES = 64, MOE_MOST_EXPERTS = 4096 };
 enum { MOE_ROWS_BLOCK = 16, MOE_ROUTE_ROWS = 4, MOE_SUM_THREADS = 256 }; /* rows or threads of a block of a grid's x */
 enum { MOE_ROUTE_CLUSTER = 16, MOE_ROUTE_WARPS = 16, MOE_ROUTE_TOKENS = 16, MOE_ROUTE_EXPERTS = 1024 };
 enum { MOE_ROUTE_VECTORS = 4 }; /* of the router, of a thread and stage */
-enum { MOE_GATE_UP_SHARED = 118 << 10 };
+enum { MOE_GATE_UP_SHARED = 118 << 10, MOE_PAIR_SHARED = 58 << 10 };
 
 /* The greatest number of tiles of so many choices: each expert's last tile is part. The NaN rows, of ids that name no
  * expert, are a further tile. */
@@ -76,19 +76,37 @@ static inline linear_items moe_one_chunk(const vb_gpu *gpu, vb_packed_format f, 
     return linear_n1_shared(f, tiles, &one) <= one.shared_bytes ? one : *p;
 }
 
-/* A block of down finds room beside one of gate and up. */
+/* Two blocks a multiprocessor hide each other's latencies where a warp has more than two tiles of 128 columns: with two
+ * they lose. 0 blocks where they do not fit. docs/experiments/2026-11-28-experts.md measured them. */
+static inline linear_items moe_pairs(const vb_gpu *gpu, vb_packed_format f, int ksplit, int parts, int64_t row_tiles,
+                                     int64_t items) {
+    linear_items p = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+    if (gpu->capability < 90 || gpu->multiprocessors < ksplit || f.depth != 128) return p;
+    p = linear_n1_items(gpu, f, parts, ksplit, row_tiles, items);
+    p.blocks *= 2;
+    if (p.blocks / ksplit > items || vb_ceil_div(row_tiles, ksplit) <= 2 * p.warps) p.blocks = 0;
+    p = moe_one_chunk(gpu, f, &p, row_tiles, items, MOE_PAIR_SHARED);
+    if (p.shared_bytes > MOE_PAIR_SHARED) p.blocks = 0;
+    return p;
+}
+
+/* A block of down finds room beside those of gate and up. */
 static inline linear_items moe_gate_up_items(const vb_gpu *gpu, vb_packed_format f, int64_t row_tiles, int64_t items) {
+    const linear_items pairs = moe_pairs(gpu, f, 1, 2, row_tiles, items);
+    if (pairs.blocks) return pairs;
     const linear_items p = linear_n1_items(gpu, f, 2, 1, row_tiles, items);
     return moe_one_chunk(gpu, f, &p, row_tiles, items, MOE_GATE_UP_SHARED);
 }
 
-/* Blocks of an item alone, or on Hopper two where they have less to do one after the other. */
+/* Blocks of an item alone, or on Hopper two or four where they have less to do one after the other. */
 static inline linear_items moe_down_items(const vb_gpu *gpu, vb_packed_format f, int64_t row_tiles, int64_t items) {
     const linear_items whole = linear_n1_items(gpu, f, 1, 1, row_tiles, items);
     if (gpu->capability < 90 || gpu->multiprocessors < 2 || !whole.blocks) return whole;
     const linear_items halves = linear_n1_items(gpu, f, 1, 2, row_tiles, items);
     const bool fewer =
         halves.blocks && vb_ceil_div(items, halves.blocks / 2) < 2 * vb_ceil_div(items, whole.blocks);
+    const linear_items quarters = moe_pairs(gpu, f, 4, 1, row_tiles, items);
+    if (fewer && quarters.blocks) return quarters;
     return moe_one_chunk(gpu, f, fewer ? &halves : &whole, row_tiles, items, gpu->shared_bytes);
 }
 

@@ -77,7 +77,7 @@ static void test_moe(void) {
                     CHECK(choose_expert_linear(&l, &gpu) == moe_many(&gpu), "packed expert_linear");
                 }
 
-    /* gpt-oss-20b: a barrier for all items of a block, and a block of down beside one of gate and up */
+    /* gpt-oss-20b: a barrier for all items of a block, two blocks a multiprocessor, and one of down beside them */
     vb_expert_feed_forward_args oss = {0};
     oss.n = 1, oss.k = 4, oss.experts = 32, oss.gate.type = oss.up.type = oss.down.type = VB_MXFP4;
     oss.gate.rows = oss.gate.cols = oss.up.rows = oss.up.cols = oss.down.rows = oss.down.cols = 2880;
@@ -87,7 +87,10 @@ static void test_moe(void) {
         if (gpus[g].capability < 90 || c.kernel != MOE_EXPERT_N1) continue;
         CHECK(c.gate_up.chunk * c.gate_up.blocks >= 4 * 180 && c.down.chunk * c.down.blocks >= c.down.ksplit * 180,
               "chunks of %d and %d items", c.gate_up.chunk, c.down.chunk);
-        CHECK(c.gate_up.shared_bytes + c.down.shared_bytes + 1024 <= gpus[g].shared_bytes || gpus[g].capability != 90,
+        if (gpus[g].capability != 90 || gpus[g].multiprocessors != 132) continue;
+        CHECK(c.gate_up.blocks == 264 && c.down.blocks == 264 && c.down.ksplit == 4, "%d and %d blocks",
+              c.gate_up.blocks, c.down.blocks);
+        CHECK(2 * (c.gate_up.shared_bytes + 1024) + c.down.shared_bytes + 1024 <= gpus[g].shared_bytes + 1024,
               "room for a block of down");
     }
 }

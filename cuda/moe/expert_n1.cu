@@ -6,7 +6,7 @@
 //              choices side by side are one matrix. An item is a row of its tiles, so the sum over choices is free
 //
 //   grid     n1.cuh's blocks for each token. Where rows of tiles are a little more than multiprocessors, clusters of
-//            two share the rows of down: three rounds of halves instead of two of wholes (gpt-oss-20b)
+//            two or four share the rows of down: three rounds of parts instead of two of wholes (gpt-oss-20b)
 //   moves    the weights of the chosen experts, once for each choice
 //   bound    memory bandwidth. The experts are known when the kernel before has ended: gate and up are fetched after
 
@@ -211,6 +211,10 @@ vb_status down(const vb_expert_feed_forward_args &a, const linear_items &items, 
                          P::tile_bytes,
                          P::depth};
     const dim3 grid((unsigned)items.blocks, (unsigned)a.n);
+    if constexpr (P::depth == 128)
+        if (items.ksplit == 4)
+            return launch_cluster(stream, 4, grid, 32 * items.warps, items.shared_bytes, expert_down_kernel<Block, 4>,
+                                  in, out);
     return items.ksplit == 2 ? launch_cluster(stream, 2, grid, 32 * items.warps, items.shared_bytes,
                                               expert_down_kernel<Block, 2>, in, out)
                              : launch_overlapped(stream, grid, 32 * items.warps, items.shared_bytes,

@@ -383,6 +383,7 @@ func expertFeedForwardOp() *Op {
 		Case{Label: "parts_of_tiles", Type: tensor.NVFP4, Dims: []int{1, 4, 5, 960, 1088}, Flags: "clamped_bias"},
 		Case{Label: "parts_of_tiles", Type: tensor.NVFP4, Dims: []int{17, 2, 3, 960, 1088}, Flags: "clamped_bias"},
 		Case{Label: "many_choices", Type: tensor.MXFP4, Dims: []int{2, 11, 24, 288, 320}, Flags: "clamped_bias"}, // more than biases at a time
+		Case{Label: "pairs", Type: tensor.MXFP4, Dims: []int{1, 16, 2, 2144, 544}, Flags: "clamped_bias"},        // two items for each multiprocessor of a large GPU
 		Case{Label: "rounds_of_two_tiles", Type: tensor.MXFP4, Dims: []int{1, 4, 5, 160, 2400}, Flags: "clamped_bias"},
 		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{1, 8, 16, 256, 1024}},                                 // more items than a large GPU has blocks
 		Case{Label: "rounds_of_halves", Type: tensor.MXFP4, Dims: []int{2, 4, 6, 2240, 96}, Flags: "clamped_bias"}, // a little more
