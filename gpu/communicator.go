@@ -16,12 +16,15 @@ import (
 // memory, over NVLink or PCIe.
 //
 // No rank's part ends before all have begun. So what a communicator enqueues on its streams comes there in one order
-// for all communicators of the process, and a Graphs launches on all its devices. A rank that waits for 30 seconds
-// loses its device.
+// for all communicators of the process, which take turns on a device, and a Graphs launches on all its devices. A rank
+// that waits for 30 seconds loses its device.
 type Communicator struct {
 	streams []*Stream           // of this process
 	kernel  kernel.Communicator // nil for one stream, and after Close; every stream's lock guards it
 	closed  bool
+
+	ended     []*Event // of each stream: all work before another communicator's turn
+	capturing bool     // the streams record, and their newest work is before `ended`. Guarded by collective
 
 	ranks  *Ranks // the processes that are joined too; nil for this one alone
 	staged bool   // what is exchanged passes through host memory
@@ -29,7 +32,10 @@ type Communicator struct {
 
 // collective is held while something that makes devices wait for each other is given to all of them: another order on
 // another device would have them wait for ever.
-var collective sync.Mutex
+var collective struct {
+	sync.Mutex
+	newest map[*device]*Communicator // which communicator came to a device last, until it is closed
+}
 
 // NewCommunicator joins streams, each of a device of its own in the order of ranks. (Two streams of one device may be
 // joined too, which is for tests: their kernels must find room side by side.) The caller closes it, before its streams.
@@ -70,6 +76,7 @@ func NewCommunicator(streams ...*Stream) (*Communicator, error) {
 		}
 		for _, s := range streams {
 			s.joined = append(s.joined, c)
+			c.ended = append(c.ended, s.dev.newEvent())
 		}
 		return nil
 	})
@@ -148,9 +155,66 @@ func (c *Communicator) order() (release func()) {
 	return collective.Unlock
 }
 
+// takeTurn has what follows wait for the work of the communicators that came to the devices before. The kernels of two
+// communicators may have no room beside each other: then each could hold a device that the other waits for.
+func (c *Communicator) takeTurn() error {
+	if c.ranks != nil || c.kernel == nil || c.capturing || c.streams[0].dev.info.HostMemory {
+		return nil
+	}
+	for _, s := range c.streams {
+		before := collective.newest[s.dev]
+		if before == nil || before == c {
+			continue
+		}
+		for i, e := range before.ended {
+			if before.streams[i].dev != s.dev {
+				continue
+			}
+			if !before.capturing {
+				if err := before.streams[i].Record(e); err != nil {
+					return err
+				}
+			}
+			if err := s.Wait(e); err != nil {
+				return err
+			}
+		}
+	}
+	if collective.newest == nil {
+		collective.newest = map[*device]*Communicator{}
+	}
+	for _, s := range c.streams {
+		collective.newest[s.dev] = c
+	}
+	return nil
+}
+
+// beginCapture marks the end of the work before a capture, whose work has no turn.
+func (c *Communicator) beginCapture() error {
+	defer c.order()()
+	if c.ranks != nil || c.kernel == nil || c.streams[0].dev.info.HostMemory {
+		return nil
+	}
+	for i, e := range c.ended {
+		if err := c.streams[i].Record(e); err != nil {
+			return err
+		}
+	}
+	c.capturing = true
+	return nil
+}
+
+func (c *Communicator) endCapture() {
+	defer c.order()()
+	c.capturing = false
+}
+
 // locked calls f while nobody else enqueues on any of the streams, nor a collective anywhere.
 func (c *Communicator) locked(f func() error) error {
 	defer c.order()()
+	if err := c.takeTurn(); err != nil {
+		return err
+	}
 	for _, s := range c.streams {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -214,6 +278,11 @@ func (c *Communicator) Close() error {
 		s.joined = slices.DeleteFunc(s.joined, func(o *Communicator) bool { return o == c })
 	}
 	c.closed = true
+	for d, newest := range collective.newest {
+		if newest == c {
+			delete(collective.newest, d)
+		}
+	}
 	k := c.kernel
 	c.kernel = nil
 	if k == nil {
@@ -230,6 +299,10 @@ type Graphs struct {
 
 // Capture records what f enqueues on the streams, as Stream.Capture does for one.
 func (c *Communicator) Capture(f func() error) (*Graphs, error) {
+	if err := c.beginCapture(); err != nil {
+		return nil, err
+	}
+	defer c.endCapture()
 	g := &Graphs{communicator: c}
 	capture := f
 	if !c.streams[0].dev.info.HostMemory { // what a CPU replays is f itself, once for all ranks

@@ -351,7 +351,7 @@ func TestACapturedAllReduceIsReplayed(t *testing.T) {
 
 // Of two communicators over the same devices neither waits for the other, whoever enqueues when.
 func TestCommunicatorsShareDevices(t *testing.T) {
-	b := fake.New(fake.Config{Devices: 2, Delay: 50 * time.Microsecond})
+	b := fake.New(fake.Config{Devices: 2, Delay: 50 * time.Microsecond, Crowded: true})
 	first := openRanks(t, b, 2)
 	var streams []*gpu.Stream
 	for r := range 2 {

@@ -103,7 +103,15 @@ func (c *communicator) collective(name string, operands func(o *op, rank int), c
 		}
 	}
 	for r, o := range all {
-		if err := o.enqueue(Launch, func() error { return m.join(r, compute) }); err != nil {
+		run := func() error { return m.join(r, compute) }
+		if g := c.streams[r].GPU; g.config.Crowded {
+			run = func() error {
+				g.room.Lock()
+				defer g.room.Unlock()
+				return m.join(r, compute)
+			}
+		}
+		if err := o.enqueue(Launch, run); err != nil {
 			return err
 		}
 	}

@@ -25,6 +25,7 @@ type Config struct {
 	NoGraphs bool
 	NoRanks  error    // why its streams cannot be joined with those of other processes; nil: they can
 	NoPeers  bool     // its devices cannot reach each other's memory
+	Crowded  bool     // a device has room for one kernel that waits for other ranks
 	Scratch  bool     // streams have memory of their own, as CUDA's do: 4 KiB of counters, and scratch as large as what an attention writes
 	Lacks    []string // operations without a kernel, by their name in package kernel: "Add"
 }
@@ -120,6 +121,7 @@ type GPU struct {
 	counts   [calls]int
 	misuse   []error
 	streams  map[*stream]struct{}
+	room     sync.Mutex // held by the kernel that waits for other ranks, of a crowded GPU
 }
 
 type block struct {

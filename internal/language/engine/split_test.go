@@ -27,7 +27,7 @@ import (
 
 // eachDevices runs f with so many devices of every kind: GPUs, fake ones, and CPUs, which share one processor.
 func eachDevices(t *testing.T, n int, f func(t *testing.T, devices []*gpu.Device)) {
-	fakes := fake.New(fake.Config{Devices: n})
+	fakes := fake.New(fake.Config{Devices: n, Crowded: true})
 	open := map[string]func(i int) (*gpu.Device, error){
 		"go":   func(int) (*gpu.Device, error) { return gpu.OpenBackend(purego.Backend(), 0) },
 		"fake": func(i int) (*gpu.Device, error) { return gpu.OpenBackend(fakes, i) },
