@@ -109,6 +109,10 @@ static void check_named_attention(void) {
         {90, VB_F32, VB_F32, 5, 16, 4, 128, 512, ATTENTION_DECODE_F32},
         {90, VB_F32, VB_F32, 1, 32, 8, 81, 512, ATTENTION_SIMT},
         {75, VB_F32, VB_F32, 1, 32, 8, 128, 512, ATTENTION_SIMT},
+        {86, VB_F16, VB_F16, 2, 8, 8, 64, 90, ATTENTION_PREFILL},
+        {86, VB_F16, VB_F16, 2, 8, 8, 128, 700, ATTENTION_DECODE},
+        {86, VB_BF16, VB_BF16, 4, 8, 8, 184, 700, ATTENTION_PREFILL},
+        {86, VB_BF16, VB_BF16, 4, 8, 8, 184, 2000, ATTENTION_DECODE},
         {75, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_SIMT},
         {90, VB_F32, VB_F16, 1, 16, 2, 81, 4096, ATTENTION_SIMT},
     };
