@@ -170,8 +170,8 @@ test-library: need-go need-cc
 
 # The archive of this machine's processor is made, refused where a byte of it changed, installed and run.
 test-dist: need-go need-cc
-	@DIST_ARCH=$$($(GO) env GOHOSTARCH) DIST_CUDA=none scripts/make-dist.sh
-	@scripts/test-install.sh build/dist
+	@DIST_ARCH=$$($(GO) env GOHOSTARCH) DIST_CUDA=none DIST_CHECK=1 scripts/make-dist.sh
+	@scripts/test-install.sh build/dist-checked
 
 # Devices in pure Go, the CPU named go and the fake GPU, are the same in both builds, and slow: test-go tests them, and packages that
 # have no C below them but that of mapped files. The race detector watches the fake GPU, whose streams are goroutines, and the CPU in C:

@@ -11,10 +11,13 @@
 #     DIST_ARCH   processors (default "amd64 arm64")
 #     DIST_CUDA   roots of toolkits, such as "/usr/local/cuda-12.9 /usr/local/cuda-13.0", "none" (the default), or "built": build/cuda
 #                 as it is, in the archive of this machine's processor
+#     DIST_CHECK=1  an archive to be tested, in build/dist-checked: its command keeps the paths of this machine, and so shares its packages
+#                   with other builds
 #     CC_amd64, CC_arm64   compilers (default: cc here, x86_64-linux-gnu-gcc and aarch64-linux-gnu-gcc across)
 set -euo pipefail
 cd "$(dirname "$0")/.."
-root=$PWD out=$PWD/build/dist
+root=$PWD out=$PWD/build/dist trim=-trimpath
+[ -z "${DIST_CHECK-}" ] || out+=-checked trim=
 version=$(sed -n 's/^#define VB_VERSION_[A-Z]* \([0-9]*\)$/\1/p' csrc/vibrant.h | paste -sd. -)
 export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
 export CGO_ENABLED=0 LC_ALL=C TZ=UTC
@@ -94,15 +97,15 @@ licenses() { # PROCESSOR FOLDER: of Go and of each module in the command
 
 rm -rf "$out"
 mkdir -p "$out"
-GOARCH=$here go build -trimpath -buildvcs=false -o build/dist-tools/vibrant ./cmd/vibrant # writes man pages, also for the other processor
-GOARCH=$here go build -trimpath -buildvcs=false -o build/dist-tools/sbom ./scripts/sbom
+GOARCH=$here go build $trim -buildvcs=false -o build/dist-tools/vibrant ./cmd/vibrant # writes man pages, also for the other processor
+GOARCH=$here go build $trim -buildvcs=false -o build/dist-tools/sbom ./scripts/sbom
 for arch in ${DIST_ARCH:-amd64 arm64}; do
     case $arch in amd64 | arm64) ;; *) fail "DIST_ARCH: no archive is made for '$arch' (amd64, arm64)" ;; esac
     name=vibrant-$version-linux-$arch
     tree=build/$name
     rm -rf "$tree"
     mkdir -p "$tree"/{bin,include,lib/vibrant,lib/pkgconfig,share/man/man1,share/bash-completion/completions,share/zsh/site-functions,share/fish/vendor_completions.d}
-    GOOS=linux GOARCH=$arch go build -trimpath -buildvcs=false -ldflags '-s -w -buildid=' -o "$tree/bin/vibrant" ./cmd/vibrant
+    GOOS=linux GOARCH=$arch go build $trim -buildvcs=false -ldflags '-s -w -buildid=' -o "$tree/bin/vibrant" ./cmd/vibrant
     libraries "$arch" "$tree"
     toolkits=
     if [ "$arch" = "$here" ]; then
