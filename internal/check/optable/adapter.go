@@ -127,11 +127,12 @@ const updateScale = 0.75
 func fusedUpdate(in []*Array, c Case) Want {
 	m, k, n, r := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3]
 	vt, ut := hasFlag(c, "vt"), hasFlag(c, "ut")
-	at := func(a *Array, i, j, rows, cols int, transposed bool) float64 {
-		if transposed {
-			return a.Values[j*rows+i]
-		}
-		return a.Values[i*cols+j]
+	v, u := in[2].Values, in[4].Values
+	if !vt {
+		v = transposed(v, k, r)
+	}
+	if ut {
+		u = transposed(u, r, n)
 	}
 	w := Want{Values: make([]float64, m*n), Scale: make([]float64, m*n)}
 	for row := range m {
@@ -141,11 +142,8 @@ func fusedUpdate(in []*Array, c Case) Want {
 			if a := in[3]; a != nil {
 				code *= a.Values[row%(max(len(a.Values), 1)/max(r, 1))*r+j]
 			}
-			for i := range k {
-				p := in[1].Values[row*k+i] * at(in[2], i, j, k, r, vt) * code
-				h[j] += p
-				squares[j] += p * p
-			}
+			sum, square := dot(in[1].Values[row*k:][:k], v[j*k:])
+			h[j], squares[j] = sum*code, square*code*code
 		}
 		for col := range n {
 			sum, scale := 0.0, 0.0
@@ -153,8 +151,7 @@ func fusedUpdate(in []*Array, c Case) Want {
 				sum = in[0].Values[row*n+col]
 				scale = sum * sum
 			}
-			for j := range r {
-				u := at(in[4], col, j, n, r, ut)
+			for j, u := range u[col*r:][:r] {
 				sum += h[j] * u
 				scale += squares[j] * u * u
 			}

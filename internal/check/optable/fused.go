@@ -44,23 +44,39 @@ func normed(x, weight *Array) []float64 {
 	return out
 }
 
-// dot returns the sum of the products of two rows, as long as a is, that of their sizes, and that of their squares. Two sums of each run
-// side by side: an addition waits for the one before it.
-func dot(a, b []float64) (sum, sizes, squares float64) {
-	var sum1, sizes1, squares1 float64
+// dot returns the sum of the products of two rows, as long as a is, and that of their squares. Two sums of each run side by side: an
+// addition waits for the one before it.
+func dot(a, b []float64) (sum, squares float64) {
+	var sum1, squares1 float64
+	n := len(a)
+	b = b[:n]
+	for i := 1; i < n; i += 2 {
+		p, q := a[i-1]*b[i-1], a[i]*b[i]
+		sum, sum1 = sum+p, sum1+q
+		squares, squares1 = squares+p*p, squares1+q*q
+	}
+	if n%2 != 0 {
+		p := a[n-1] * b[n-1]
+		sum, squares = sum+p, squares+p*p
+	}
+	return sum + sum1, squares + squares1
+}
+
+// dotSizes returns the sum of the products of two rows, as dot does, and that of their sizes.
+func dotSizes(a, b []float64) (sum, sizes float64) {
+	var sum1, sizes1 float64
 	n := len(a)
 	b = b[:n]
 	for i := 1; i < n; i += 2 {
 		p, q := a[i-1]*b[i-1], a[i]*b[i]
 		sum, sum1 = sum+p, sum1+q
 		sizes, sizes1 = sizes+math.Abs(p), sizes1+math.Abs(q)
-		squares, squares1 = squares+p*p, squares1+q*q
 	}
 	if n%2 != 0 {
 		p := a[n-1] * b[n-1]
-		sum, sizes, squares = sum+p, sizes+math.Abs(p), squares+p*p
+		sum, sizes = sum+p, sizes+math.Abs(p)
 	}
-	return sum + sum1, sizes + sizes1, squares + squares1
+	return sum + sum1, sizes + sizes1
 }
 
 // linearOf returns x W^T + bias; its scale is what independent errors of the terms add up to.
@@ -69,7 +85,7 @@ func linearOf(x []float64, n int, w, bias *Array) Want {
 	out := Want{Values: make([]float64, n*rows), Scale: make([]float64, n*rows)}
 	for i := range n {
 		for r := range rows {
-			sum, _, squares := dot(x[i*cols:][:cols], w.Values[r*cols:])
+			sum, squares := dot(x[i*cols:][:cols], w.Values[r*cols:])
 			if bias != nil {
 				sum += bias.Values[r]
 			}
@@ -123,19 +139,26 @@ func (w Want) change(x []float64, v, u, codes *Array) {
 		return
 	}
 	ranks, cols, rows := v.Shape[0], v.Shape[1], u.Shape[0]
+	transposed := transposed(u.Values, rows, ranks)
 	for i := range len(x) / cols {
+		values, scales := w.Values[i*rows:][:rows], w.Scale[i*rows:][:rows]
+		for r, scale := range scales {
+			scales[r] = scale * scale
+		}
 		for j := range ranks {
 			code := codes.Values[i*ranks%len(codes.Values)+j]
 			if code == 0 {
 				continue
 			}
-			sum, _, squares := dot(x[i*cols:][:cols], v.Values[j*cols:])
+			sum, squares := dot(x[i*cols:][:cols], v.Values[j*cols:])
 			sum, squares = sum*code, squares*code*code
-			for r := range rows {
-				f := u.Values[r*ranks+j]
-				w.Values[i*rows+r] += sum * f
-				w.Scale[i*rows+r] = math.Hypot(w.Scale[i*rows+r], math.Sqrt(squares)*f)
+			for r, f := range transposed[j*rows:][:rows] {
+				values[r] += sum * f
+				scales[r] += squares * f * f
 			}
+		}
+		for r, squares := range scales {
+			scales[r] = math.Sqrt(squares)
 		}
 	}
 }
@@ -305,11 +328,15 @@ func feedForwardOp() *Op {
 		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-3b_adapted", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Flags: "r8-shared", Bench: true, Large: true})
 	for _, n := range []int{1, 3, 9, 17, 67} {
+		wide := []int{n, 1088, 4416}
+		if n == 67 { // tiles of many rows are units of their own, however many there are
+			wide = []int{n, 576, 1088}
+		}
 		cases = append(cases, Case{Label: "sixteens", Type: tensor.Q3_K, Dims: []int{n, 512, 256}}, Case{Label: "sixteens", Type: tensor.NVFP4, Dims: []int{n, 512, 256}},
 			Case{Label: "part_of_a_tile", Type: tensor.NVFP4, Dims: []int{n, 640, 512}},
 			Case{Label: "adapted_part_of_a_tile", Type: tensor.NVFP4, Dims: []int{n, 640, 576}, Flags: "r8"},
 			Case{Label: "adapted_part_of_a_tile", Type: tensor.NVFP4, Dims: []int{n, 320, 1088}, Flags: "r16-some"},
-			Case{Label: "adapted_part_of_a_tile", Type: tensor.NVFP4, Dims: []int{n, 1088, 4416}, Flags: "r24-shared"},
+			Case{Label: "adapted_part_of_a_tile", Type: tensor.NVFP4, Dims: wide, Flags: "r24-shared"},
 			Case{Label: "two_tables", Type: tensor.IQ2_S, Dims: []int{n, 256, 512}, Flags: "up_IQ3_S"})
 	}
 	return &Op{

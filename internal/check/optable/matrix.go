@@ -29,7 +29,7 @@ func (w Want) product(at int, a, b []float64, m, k, n int, flags string) {
 	}
 	for i := range m {
 		for j := range n {
-			w.Values[at+i*n+j], w.Scale[at+i*n+j], _ = dot(a[i*k:][:k], b[j*k:])
+			w.Values[at+i*n+j], w.Scale[at+i*n+j] = dotSizes(a[i*k:][:k], b[j*k:])
 		}
 	}
 }
@@ -268,14 +268,17 @@ func linearOp() *Op {
 			w := Want{Values: make([]float64, n*rows), Scale: make([]float64, n*rows)}
 			for i := range n {
 				for r := range rows {
-					sum, sizes, squares := dot(in[0].Values[i*cols:][:cols], in[1].Values[r*cols:])
+					x, row := in[0].Values[i*cols:][:cols], in[1].Values[r*cols:]
+					bias := 0.0
 					if in[2] != nil {
-						sum += in[2].Values[r]
-						sizes += math.Abs(in[2].Values[r])
+						bias = in[2].Values[r]
 					}
-					w.Values[i*rows+r], w.Scale[i*rows+r] = sum, sizes
-					if c.Type != tensor.F32 {
-						w.Scale[i*rows+r] = math.Sqrt(squares) // what independent errors of the terms add up to
+					if c.Type == tensor.F32 {
+						sum, sizes := dotSizes(x, row)
+						w.Values[i*rows+r], w.Scale[i*rows+r] = sum+bias, sizes+math.Abs(bias)
+					} else { // what independent errors of the terms add up to
+						sum, squares := dot(x, row)
+						w.Values[i*rows+r], w.Scale[i*rows+r] = sum+bias, math.Sqrt(squares)
 					}
 				}
 			}
