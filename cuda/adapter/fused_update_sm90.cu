@@ -10,10 +10,9 @@
 //   flops    2 m r (k + n)
 //   bound    memory up to about 180 ranks, tensor cores above
 //
-// Of many ranks the warpgroups take turns: one stores a tile of the result while the other multiplies. Of 256 a warp
-// leaves 16 rows of a tile in shared memory, from where bulk copies store them. Blocks begin at different places of k
-// and n: else rows of a power of two bytes meet in one channel of the memory.
-// x, V and U whose rows are no whole vectors of 16 bytes, and U [r][n], are copied to the workspace first.
+// Of many ranks one warpgroup stores a tile of the result while the other multiplies. Of 256 a warp leaves 16 rows of a
+// tile in shared memory, for bulk copies. Blocks begin at different places of k and n: else rows of a power of two
+// bytes meet in one channel. Rows that are no whole vectors, and U [r][n], are copied to the workspace first.
 
 #include "adapter/factors.cuh"
 #include "adapter/launchers.cuh"
