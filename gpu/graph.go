@@ -42,6 +42,12 @@ func (s *Stream) Capture(f func() error) (*Graph, error) {
 	if err == nil && s.capture.Load() != nil {
 		err = fmt.Errorf("gpu: capture while capturing: %w", ErrInvalid)
 	}
+	if err == nil && !s.dev.info.HostMemory {
+		if s.before == nil {
+			s.before = s.dev.newEvent()
+		}
+		err = s.mark(s.before, s.kernel.Record)
+	}
 	if err == nil {
 		err = s.dev.check(s.kernel.BeginCapture())
 	}

@@ -62,6 +62,43 @@ func TestACaptureIsReplayedNotRun(t *testing.T) {
 	}
 }
 
+// A stream that uses what another one records waits for the work before the capture, and is not drawn into it.
+func TestAStreamFollowsOneThatRecords(t *testing.T) {
+	d, _ := openFake(t, fake.Config{Delay: 20 * time.Millisecond})
+	s, other, third := d.Stream(), must[*Stream](t)(d.NewStream()), must[*Stream](t)(d.NewStream())
+	b, copied := must[*Buffer](t)(s.Alloc(1000)), must[*Buffer](t)(other.Alloc(1000))
+	recorded := must[*Buffer](t)(third.Alloc(1000))
+	take := func(by *Stream, to *Buffer) error {
+		return errors.Join(b.Use(by), by.Do(func(k kernel.Stream) error { return k.CopyOnDevice(to.Ptr(), b.Ptr(), 1000) }))
+	}
+	if err := fill(s, b, 5); err != nil {
+		t.Fatal(err)
+	}
+	var inner *Graph
+	g, err := s.Capture(func() (err error) {
+		if err := errors.Join(fill(s, b, 6), take(other, copied)); err != nil {
+			return err
+		}
+		inner, err = third.Capture(func() error { return take(third, recorded) })
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := read(t, copied); v != 5 {
+		t.Errorf("a stream beside the capture has read %d", v)
+	}
+	if err := inner.Launch(); err != nil {
+		t.Fatal(err)
+	}
+	if v := read(t, recorded); v != 5 {
+		t.Errorf("a second capture has read %d", v)
+	}
+	if err := errors.Join(g.Launch(), inner.Close(), g.Close(), other.Close(), third.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestMemoryOfACaptureStaysWithItsGraph(t *testing.T) {
 	d, _ := openFake(t, fake.Config{})
 	s := d.Stream()

@@ -28,6 +28,7 @@ type stream struct {
 	seen    map[*stream]uint64 // how much of another stream's work later work here waits for
 	closed  atomic.Bool
 	capture atomic.Pointer[capture]
+	before  *Event // marks the work before the newest capture; nil before the first
 
 	joined []*Communicator // whose streams this one is among; they end before it
 
@@ -189,14 +190,16 @@ func (s *stream) after(other *stream) error {
 	if known {
 		return nil
 	}
+	e, release, err := other.passed()
+	if err != nil {
+		return err
+	}
+	defer release()
 	if s.capture.Load() != nil {
 		// A captured stream may not wait for another's event: the replay would have nothing to wait for.
-		return other.synchronize()
-	}
-	e := s.dev.newEvent()
-	defer e.Close()
-	if err := other.record(e); err != nil {
-		return err
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.mark(e, kernel.Event.Synchronize)
 	}
 	if err := s.wait(e); err != nil {
 		return err
@@ -213,6 +216,22 @@ func (s *stream) after(other *stream) error {
 	}
 	s.seen[other] = max(s.seen[other], work)
 	return nil
+}
+
+// passed returns an event that is done once all work enqueued so far has finished, and a function that gives it back. What
+// a capture records is no such work: an event among it would draw streams that wait for it into the capture.
+func (s *stream) passed() (e *Event, release func() error, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.capture.Load() != nil {
+		return s.before, func() error { return nil }, nil
+	}
+	e = s.dev.newEvent()
+	if err := s.mark(e, s.kernel.Record); err != nil {
+		e.Close()
+		return nil, nil, err
+	}
+	return e, e.Close, nil
 }
 
 // afterIfIdle is after, unless another goroutine is using the other stream.
@@ -238,6 +257,12 @@ func (s *Stream) Close() error {
 }
 
 func (s *stream) close() error {
+	defer func() {
+		s.mu.Lock()
+		before := s.before
+		s.mu.Unlock()
+		before.Close()
+	}()
 	s.dev.life.RLock()
 	defer s.dev.life.RUnlock()
 	s.dev.mu.Lock()
