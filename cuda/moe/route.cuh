@@ -151,6 +151,18 @@ VB_DEVICE void count_above(int &count, unsigned v, unsigned least) {
         "}" : "+r"(count) : "r"(v), "r"(least));
 }
 
+// The lanes of the warp that have the same number.
+VB_DEVICE unsigned lanes_with(unsigned number) {
+#if __CUDA_ARCH__ >= 700
+    return __match_any_sync(all_lanes, number);
+#else
+    unsigned equal = 0;
+#pragma unroll 1
+    for (int lane = 0; lane < 32; lane++) equal |= (unsigned)(__shfl_sync(all_lanes, number, lane) == number) << lane;
+    return equal;
+#endif
+}
+
 // The same as route_row by a warp for each 32 experts, whose logits are there by order_of; `chosen` has room for their
 // numbers. Each thread counts the experts before its own, so that no choice waits for the one before. The first warp
 // returns choice j in lane j.
@@ -159,7 +171,7 @@ static __device__ __noinline__ Expert choose_few(const unsigned *orders, int *ch
                                                  vb_gating gating, bool normalized, float scale) {
     const int e = threadIdx.x, lane = e % 32, warp = e / 32;
     const unsigned mine = e < experts ? orders[e] : 0;
-    const unsigned equal = __match_any_sync(all_lanes, mine); // of which the lower ones come before
+    const unsigned equal = lanes_with(mine); // of which the lower ones come before
     int before[4] = {__popc(equal & ((1u << lane) - 1)), 0, 0, 0}; // in four parts, which need not wait for each other
 #pragma unroll 1
     for (int first = 0; first < experts; first += 32) {
