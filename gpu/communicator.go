@@ -23,9 +23,6 @@ type Communicator struct {
 	kernel  kernel.Communicator // nil for one stream, and after Close; every stream's lock guards it
 	closed  bool
 
-	ended     []*Event // of each stream: all work before another communicator's turn
-	capturing bool     // the streams record, and their newest work is before `ended`. Guarded by collective
-
 	ranks  *Ranks // the processes that are joined too; nil for this one alone
 	staged bool   // what is exchanged passes through host memory
 }
@@ -76,7 +73,6 @@ func NewCommunicator(streams ...*Stream) (*Communicator, error) {
 		}
 		for _, s := range streams {
 			s.joined = append(s.joined, c)
-			c.ended = append(c.ended, s.dev.newEvent())
 		}
 		return nil
 	})
@@ -156,9 +152,11 @@ func (c *Communicator) order() (release func()) {
 }
 
 // takeTurn has what follows wait for the work of the communicators that came to the devices before. The kernels of two
-// communicators may have no room beside each other: then each could hold a device that the other waits for.
+// communicators may have no room beside each other: then each could hold a device that the other waits for. What a
+// capture records has no turn.
 func (c *Communicator) takeTurn() error {
-	if c.ranks != nil || c.kernel == nil || c.capturing || c.streams[0].dev.info.HostMemory {
+	first := c.streams[0]
+	if c.ranks != nil || c.kernel == nil || first.dev.info.HostMemory || first.capture.Load() != nil {
 		return nil
 	}
 	for _, s := range c.streams {
@@ -166,16 +164,11 @@ func (c *Communicator) takeTurn() error {
 		if before == nil || before == c {
 			continue
 		}
-		for i, e := range before.ended {
-			if before.streams[i].dev != s.dev {
+		for _, other := range before.streams {
+			if other.dev != s.dev {
 				continue
 			}
-			if !before.capturing {
-				if err := before.streams[i].Record(e); err != nil {
-					return err
-				}
-			}
-			if err := s.Wait(e); err != nil {
+			if err := s.awaits(other.stream); err != nil {
 				return err
 			}
 		}
@@ -187,26 +180,6 @@ func (c *Communicator) takeTurn() error {
 		collective.newest[s.dev] = c
 	}
 	return nil
-}
-
-// beginCapture marks the end of the work before a capture, whose work has no turn.
-func (c *Communicator) beginCapture() error {
-	defer c.order()()
-	if c.ranks != nil || c.kernel == nil || c.streams[0].dev.info.HostMemory {
-		return nil
-	}
-	for i, e := range c.ended {
-		if err := c.streams[i].Record(e); err != nil {
-			return err
-		}
-	}
-	c.capturing = true
-	return nil
-}
-
-func (c *Communicator) endCapture() {
-	defer c.order()()
-	c.capturing = false
 }
 
 // locked calls f while nobody else enqueues on any of the streams, nor a collective anywhere.
@@ -299,10 +272,6 @@ type Graphs struct {
 
 // Capture records what f enqueues on the streams, as Stream.Capture does for one.
 func (c *Communicator) Capture(f func() error) (*Graphs, error) {
-	if err := c.beginCapture(); err != nil {
-		return nil, err
-	}
-	defer c.endCapture()
 	g := &Graphs{communicator: c}
 	capture := f
 	if !c.streams[0].dev.info.HostMemory { // what a CPU replays is f itself, once for all ranks

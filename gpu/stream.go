@@ -190,19 +190,8 @@ func (s *stream) after(other *stream) error {
 	if known {
 		return nil
 	}
-	e, release, err := other.passed()
-	if err != nil {
-		return err
-	}
-	defer release()
-	if s.capture.Load() != nil {
-		// A captured stream may not wait for another's event: the replay would have nothing to wait for.
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.mark(e, kernel.Event.Synchronize)
-	}
-	if err := s.wait(e); err != nil {
-		return err
+	if err := s.awaits(other); err != nil || s.capture.Load() != nil {
+		return err // what is recorded waits at each replay for nothing that was enqueued elsewhere
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,6 +205,22 @@ func (s *stream) after(other *stream) error {
 	}
 	s.seen[other] = max(s.seen[other], work)
 	return nil
+}
+
+// awaits makes work enqueued on s from here on wait for all work enqueued on other so far.
+func (s *stream) awaits(other *stream) error {
+	e, release, err := other.passed()
+	if err != nil {
+		return err
+	}
+	defer release()
+	if s.capture.Load() != nil {
+		// A captured stream may not wait for another's event: the replay would have nothing to wait for.
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.mark(e, kernel.Event.Synchronize)
+	}
+	return s.wait(e)
 }
 
 // passed returns an event that is done once all work enqueued so far has finished, and a function that gives it back. What
