@@ -77,6 +77,15 @@ def product(library, pool, sizes, replays, rest):
             "ratio": round(peer / ours, 3), "roofline": None, "error": excess, **rest}
 
 
+def save(folder, lines):
+    """Replaces the measured cases of this device in the folder's ptx.jsonl."""
+    file = folder / "ptx.jsonl"
+    folder.mkdir(parents=True, exist_ok=True)
+    fresh = {(l["case"], l["device"]) for l in lines}
+    kept = [json.loads(l) for l in file.read_text().splitlines()] if file.exists() else []
+    file.write_text("".join(json.dumps(l) + "\n" for l in [l for l in kept if (l["case"], l["device"]) not in fresh] + lines))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     root = pathlib.Path(__file__).resolve().parent.parent
@@ -133,11 +142,7 @@ def main():
                       "command": command + ", peer: a copy"})
     print(f"{len(lines)} cases, {len(missed)} missed: {', '.join(missed)}" if missed else f"{len(lines)} cases, all within the gate")
     if options.save:
-        file = options.save / "ptx.jsonl"
-        options.save.mkdir(parents=True, exist_ok=True)
-        fresh = {(l["case"], l["device"]) for l in lines}
-        kept = [json.loads(l) for l in file.read_text().splitlines()] if file.exists() else []
-        file.write_text("".join(json.dumps(l) + "\n" for l in [l for l in kept if (l["case"], l["device"]) not in fresh] + lines))
+        save(options.save, lines)
     sys.exit(bool(missed))
 
 

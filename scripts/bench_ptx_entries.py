@@ -10,7 +10,6 @@ examples/c/ptx.c has the products of matrices, the norms and attention of whole 
 """
 import argparse
 import ctypes
-import json
 import math
 import pathlib
 import sys
@@ -19,6 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from bench_dense import alternate, torch_graph
+from bench_ptx import save
 
 KINDS = {name: i for i, name in enumerate("gemm_naive gemm_tiled gemm_tensor_core softmax layer_norm attention quantized_gemm gemv dequantize "
                                           "quantize decode_attention add_rms_norm rope silu gelu mul add swiglu bias cache_write "
@@ -219,11 +219,7 @@ def main():
                       "ratio": round(peer / ours, 3), "roofline": round(100 * peer / ours, 1), "error": error,
                       "device": f"{properties.name}, {properties.multi_processor_count} SMs", "command": "scripts/bench_ptx_entries.py, peer: a copy"})
     if options.save:
-        file = options.save / "ptx.jsonl"
-        options.save.mkdir(parents=True, exist_ok=True)
-        fresh = {(l["case"], l["device"]) for l in lines}
-        kept = [json.loads(l) for l in file.read_text().splitlines()] if file.exists() else []
-        file.write_text("".join(json.dumps(l) + "\n" for l in [l for l in kept if (l["case"], l["device"]) not in fresh] + lines))
+        save(options.save, lines)
     sys.exit(f"bench_ptx_entries: wrong: {', '.join(bad)}" if bad else 0)
 
 

@@ -13,9 +13,9 @@
     X(ADAPTER_SHORT, "fused_update_short", "adapter/fused_update_stream.cu",                                           \
       "the same of fewer rows, 8 ranks and k up to 768")                                                               \
     X(ADAPTER_SM90, "fused_update_sm90", "adapter/fused_update_sm90.cu",                                               \
-      "9.0: F16, BF16, many rows, ranks or a long k; copies rows that are no whole vectors")                        \
+      "9.0: F16, BF16, many rows, ranks or a long k; copies rows that are no whole vectors")                           \
     X(ADAPTER_F32_SM90, "fused_update_f32_sm90", "adapter/fused_update_f32_sm90.cu",                                   \
-      "9.0: F32 of more than 16 ranks, or of many rows; splits factors in two, V and U once")                      \
+      "9.0: F32 of more than 16 ranks, or of many rows; splits factors in two, V and U once")                          \
     X(ADAPTER_TILED, "fused_update_tiled", "adapter/fused_update_tiled.cu",                                            \
       "8.0: more than 32 ranks (a multiple of 8), 512 rows and more, U [n][r], from shared memory")                    \
     X(ADAPTER_ROWS, "fused_update_rows", "adapter/fused_update.cuh",                                                   \

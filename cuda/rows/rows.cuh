@@ -171,6 +171,7 @@ struct RowParameter {
         }
     }
 };
+
 // ---- rows of a part of a warp --------------------------------------------------------------------------------------
 
 // The result over `lanes` neighbouring lanes, a power of two, for each of them.
