@@ -45,7 +45,7 @@ func (s *Stream) AllocInto(b *Buffer, bytes int64) error {
 // bytes), not that of the next class. Free waits for the device's work and gives them back to the device, not to the pool.
 func (s *Stream) Reserve(bytes int64) (*Buffer, error) {
 	b := new(Buffer)
-	blk, err := s.dev.pool.reserve(s.stream, bytes)
+	blk, err := s.dev.pool.reserve(s.stream, bytes, s.dev.call)
 	if err := b.hold(s, blk, bytes, err); err != nil {
 		return nil, err
 	}

@@ -34,6 +34,22 @@ var collective struct {
 	newest map[*device]*Communicator // which communicator came to a device last, until it is closed
 }
 
+// launching keeps the launches of a communicator's ranks together. It is held for writing while they go to one device
+// after the other, and for reading around every other call that may wait for a device: the first launch of a kernel,
+// which loads the kernel, and calls of memory and graphs. Such a call would wait for a rank that has begun, and the
+// driver would have the next rank's launch wait for the call. No lock but those of pools is taken while it is held.
+var launching sync.RWMutex
+
+// call runs f, which may wait for the device.
+func (d *device) call(f func() error) error {
+	if d.info.HostMemory {
+		return f()
+	}
+	launching.RLock()
+	defer launching.RUnlock()
+	return f()
+}
+
 // NewCommunicator joins streams, each of a device of its own in the order of ranks. (Two streams of one device may be
 // joined too, which is for tests: their kernels must find room side by side.) The caller closes it, before its streams.
 //
@@ -197,6 +213,10 @@ func (c *Communicator) locked(f func() error) error {
 	}
 	if c.closed {
 		return fmt.Errorf("gpu: communicator of %v: %w", c, ErrClosed)
+	}
+	if len(c.streams) > 1 {
+		launching.Lock()
+		defer launching.Unlock()
 	}
 	return c.check(f())
 }

@@ -101,7 +101,9 @@ func OpenBackend(b kernel.Backend, index int, opts ...Option) (*Device, error) {
 	if o.kernel.Threads < 0 || o.kernel.Threads > kernel.MaxThreads {
 		return nil, fmt.Errorf("gpu: %d threads: %w: want 0 to %d", o.kernel.Threads, ErrInvalid, kernel.MaxThreads)
 	}
+	launching.RLock()
 	k, err := b.Open(index, o.kernel)
+	launching.RUnlock()
 	if err != nil {
 		threads := ""
 		if n := o.kernel.Threads; n > 1 && errors.Is(err, ErrOutOfMemory) { // each has a stack
@@ -146,7 +148,7 @@ func (d *Device) Memory() (free, total int64, err error) {
 	if err := d.usable(); err != nil {
 		return 0, 0, err
 	}
-	free, total, err = d.kernel.Memory()
+	err = d.call(func() error { free, total, err = d.kernel.Memory(); return err })
 	return free, total, d.check(err)
 }
 
@@ -216,14 +218,14 @@ func (d *device) close() error {
 		s.shut()
 	}
 	for h := range handles {
-		h.Close()
+		d.call(h.Close)
 	}
 	if d.profile != nil {
 		d.profile.origin.Close()
 	}
 	d.pool.close()
 	defer func() { phase.Done("device " + d.info.ID + " closed") }()
-	if err := d.kernel.Close(); err != nil && d.lost.Load() == nil {
+	if err := d.call(d.kernel.Close); err != nil && d.lost.Load() == nil {
 		return fmt.Errorf("gpu: close %s: %w", d.info.ID, err)
 	}
 	return nil
@@ -248,7 +250,7 @@ func (d *device) adopt(h io.Closer) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.handles == nil {
-		h.Close()
+		d.call(h.Close)
 		return d.usable()
 	}
 	d.handles[h] = struct{}{}
@@ -266,7 +268,7 @@ func (d *device) release(h io.Closer) error {
 	if !mine {
 		return nil
 	}
-	return d.check(h.Close())
+	return d.check(d.call(h.Close))
 }
 
 var shared struct {

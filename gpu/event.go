@@ -46,7 +46,8 @@ func (e *Event) make() error {
 	if e.kernel != nil || e.closed {
 		return nil
 	}
-	k, err := e.dev.kernel.NewEvent()
+	var k kernel.Event
+	err := e.dev.call(func() (err error) { k, err = e.dev.kernel.NewEvent(); return err })
 	if err != nil {
 		return e.dev.check(err)
 	}

@@ -94,7 +94,8 @@ func (s *Stream) endCapture() (*Graph, error) {
 		s.dev.pool.putAll(keys(c.kept))
 		return nil, err
 	}
-	k, err := s.kernel.EndCapture()
+	var k kernel.Graph
+	err := s.dev.call(func() (err error) { k, err = s.kernel.EndCapture(); return err })
 	if err != nil {
 		s.dev.pool.putAll(keys(c.kept))
 		return nil, s.dev.check(err)

@@ -130,18 +130,23 @@ func (p *Pool) get(s *stream, bytes int64) (*block, error) {
 		return nil, fmt.Errorf("gpu: allocation of %d bytes on %s: %w", bytes, p.dev, ErrInvalid)
 	}
 	class, size := sizeClass(bytes)
-	return p.serve(s, class, size, bytes)
+	return p.serve(s, class, size, bytes, p.dev.call)
 }
 
+// caller is how the pool asks the device: device.call, or within for whoever is in such a call.
+type caller func(func() error) error
+
+func within(f func() error) error { return f() }
+
 // reserve returns a block of that many bytes, up to the grain, that goes back to the device when it is given back.
-func (p *Pool) reserve(s *stream, bytes int64) (*block, error) {
+func (p *Pool) reserve(s *stream, bytes int64, call caller) (*block, error) {
 	if bytes < 0 || bytes > maxSize {
 		return nil, fmt.Errorf("gpu: allocation of %d bytes on %s: %w", bytes, p.dev, ErrInvalid)
 	}
-	return p.serve(s, exact, max(grain, (bytes+grain-1)&^(grain-1)), bytes)
+	return p.serve(s, exact, max(grain, (bytes+grain-1)&^(grain-1)), bytes, call)
 }
 
-func (p *Pool) serve(s *stream, class int, size, bytes int64) (*block, error) {
+func (p *Pool) serve(s *stream, class int, size, bytes int64, call caller) (*block, error) {
 	p.mu.Lock()
 	if p.closed || s.closed.Load() || p.dev.lost.Load() != nil {
 		p.mu.Unlock()
@@ -165,11 +170,11 @@ func (p *Pool) serve(s *stream, class int, size, bytes int64) (*block, error) {
 	if b := p.move(s, class); b != nil {
 		return b, nil
 	}
-	b, err := p.fresh(s, class, size)
+	b, err := p.fresh(s, class, size, call)
 	if errors.Is(err, ErrOutOfMemory) {
-		b, err = p.retry(s, class, size)
+		b, err = p.retry(s, class, size, call)
 		if err != nil {
-			err = p.explain(err, bytes)
+			err = p.explain(err, bytes, call)
 		}
 	}
 	if err != nil {
@@ -204,11 +209,11 @@ func (p *Pool) cached(s *stream, class int) *block {
 }
 
 // retry is get at the limit: it gives back what is kept, collects what the program dropped, and asks once more.
-func (p *Pool) retry(s *stream, class int, size int64) (*block, error) {
+func (p *Pool) retry(s *stream, class int, size int64, call caller) (*block, error) {
 	p.mu.Lock()
 	p.stats.Retries++
 	p.mu.Unlock()
-	p.Trim()
+	p.trim(call)
 	collect(shortWait)
 	collect(shortWait) // what only dropped buffers held is found by a second collection
 	p.mu.Lock()
@@ -217,8 +222,8 @@ func (p *Pool) retry(s *stream, class int, size int64) (*block, error) {
 	if b != nil {
 		return b, nil
 	}
-	p.Trim()
-	return p.fresh(s, class, size)
+	p.trim(call)
+	return p.fresh(s, class, size, call)
 }
 
 // keep holds a block for the graph that is being captured, if one is. The caller holds mu.
@@ -275,7 +280,7 @@ func (p *Pool) move(s *stream, class int) *block {
 }
 
 // fresh asks the device for a block.
-func (p *Pool) fresh(s *stream, class int, size int64) (*block, error) {
+func (p *Pool) fresh(s *stream, class int, size int64, call caller) (*block, error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -292,7 +297,7 @@ func (p *Pool) fresh(s *stream, class int, size int64) (*block, error) {
 	err := p.dev.usable()
 	var ptr kernel.Ptr
 	if err == nil {
-		ptr, err = p.dev.kernel.Alloc(size)
+		err = call(func() (err error) { ptr, err = p.dev.kernel.Alloc(size); return err })
 	}
 	var b *block
 	p.mu.Lock()
@@ -316,7 +321,7 @@ func (p *Pool) fresh(s *stream, class int, size int64) (*block, error) {
 }
 
 // explain adds the numbers to an allocation that failed for good.
-func (p *Pool) explain(err error, bytes int64) error {
+func (p *Pool) explain(err error, bytes int64, call caller) error {
 	p.mu.Lock()
 	p.stats.Failures++
 	s := p.stats
@@ -324,7 +329,8 @@ func (p *Pool) explain(err error, bytes int64) error {
 	p.mu.Unlock()
 	state := ""
 	if p.dev.stay() {
-		if free, total, merr := p.dev.kernel.Memory(); merr == nil {
+		var free, total int64
+		if call(func() (err error) { free, total, err = p.dev.kernel.Memory(); return err }) == nil {
 			state = fmt.Sprintf("; the device has %s free of %s", size(free), size(total))
 		}
 		p.dev.life.RUnlock()
@@ -362,7 +368,7 @@ func (b *block) release() { b.pool.put(b) }
 // put takes back one reference to a block.
 func (p *Pool) put(b *block) {
 	if b.class == exact {
-		p.unreserve(b)
+		p.unreserve(b, p.dev.call)
 		return
 	}
 	p.mu.Lock()
@@ -387,7 +393,7 @@ func (p *Pool) put(b *block) {
 }
 
 // unreserve takes back one reference to a reserved block, and gives it to the device with the last.
-func (p *Pool) unreserve(b *block) {
+func (p *Pool) unreserve(b *block, call caller) {
 	if !p.dev.stay() {
 		return // the pool's end frees it
 	}
@@ -407,7 +413,7 @@ func (p *Pool) unreserve(b *block) {
 	}
 	p.mu.Unlock()
 	if last {
-		p.dev.check(p.dev.kernel.Free(b.ptr)) // waits for work that uses it
+		p.dev.check(call(func() error { return p.dev.kernel.Free(b.ptr) })) // waits for work that uses it
 	}
 }
 
@@ -457,7 +463,9 @@ func (p *Pool) retire(b *block, s *stream) {
 }
 
 // Trim gives all kept memory back to the device and returns how many bytes that were.
-func (p *Pool) Trim() int64 {
+func (p *Pool) Trim() int64 { return p.trim(p.dev.call) }
+
+func (p *Pool) trim(call caller) int64 {
 	if !p.dev.stay() {
 		return 0
 	}
@@ -483,7 +491,7 @@ func (p *Pool) Trim() int64 {
 	p.stats.Cached -= bytes
 	p.mu.Unlock()
 	for _, b := range gone {
-		p.dev.check(p.dev.kernel.Free(b.ptr)) // waits for work that uses it
+		p.dev.check(call(func() error { return p.dev.kernel.Free(b.ptr) })) // waits for work that uses it
 	}
 	return bytes
 }
@@ -495,7 +503,7 @@ func (p *Pool) close() {
 	defer p.mu.Unlock()
 	p.closed = true
 	for b := range p.blocks {
-		p.dev.kernel.Free(b.ptr)
+		p.dev.call(func() error { return p.dev.kernel.Free(b.ptr) })
 	}
 	p.blocks, p.streams, p.idle = nil, nil, [classes]*block{}
 	p.stats.InUse, p.stats.Cached = 0, 0

@@ -85,7 +85,7 @@ func (r *Readback) copy(slot *readbackSlot, parts []Part) error {
 		if p.Bytes == 0 {
 			continue
 		}
-		if err := s.kernel.CopyToHost(unsafe.Add(slot.memory.ptr, at), unsafe.Add(p.Buffer.ptr, p.Offset), p.Bytes); err != nil {
+		if err := s.toHost(unsafe.Add(slot.memory.ptr, at), unsafe.Add(p.Buffer.ptr, p.Offset), p.Bytes); err != nil {
 			return s.dev.check(err)
 		}
 		at += p.Bytes
@@ -163,7 +163,8 @@ func (d *device) allocHost(bytes int64) (*hostMemory, error) {
 	if err := d.usable(); err != nil {
 		return nil, err
 	}
-	p, err := d.kernel.AllocHost(bytes)
+	var p kernel.Ptr
+	err := d.call(func() (err error) { p, err = d.kernel.AllocHost(bytes); return err })
 	if err != nil {
 		return nil, fmt.Errorf("gpu: %d bytes of page-locked host memory for %s: %w", bytes, d, d.check(err))
 	}

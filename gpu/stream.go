@@ -50,8 +50,8 @@ func (d *Device) NewStream() (*Stream, error) {
 		return nil, err
 	}
 	s := &stream{dev: d.device}
-	var err error
-	if s.kernel, err = d.kernel.NewStream(&streamMemory{s}); err != nil {
+	err := d.call(func() (err error) { s.kernel, err = d.kernel.NewStream(&streamMemory{s}); return err })
+	if err != nil {
 		return nil, fmt.Errorf("gpu: new stream on %s: %w", d.info.ID, d.check(err))
 	}
 	if d.profile != nil {
@@ -93,7 +93,7 @@ func (s *Stream) Do(f func(kernel.Stream) error) error {
 		return err
 	}
 	s.enqueued.Add(1)
-	return s.dev.check(f(s.kernel))
+	return s.dev.check(s.dev.call(func() error { return f(s.kernel) }))
 }
 
 // Enqueued counts the work that was given to the stream so far: who remembers the count knows whether other work came since.
@@ -239,6 +239,15 @@ func (s *stream) passed() (e *Event, release func() error, err error) {
 	return e, e.Close, nil
 }
 
+// toDevice and toHost enqueue a copy. The caller holds mu.
+func (s *stream) toDevice(dst, src kernel.Ptr, bytes int64) error {
+	return s.dev.call(func() error { return s.kernel.CopyToDevice(dst, src, bytes) })
+}
+
+func (s *stream) toHost(dst, src kernel.Ptr, bytes int64) error {
+	return s.dev.call(func() error { return s.kernel.CopyToHost(dst, src, bytes) })
+}
+
 // afterIfIdle is after, unless another goroutine is using the other stream.
 func (s *stream) afterIfIdle(other *stream) bool {
 	if !other.mu.TryLock() {
@@ -295,7 +304,7 @@ func (s *stream) shut() error {
 	s.closed.Store(true) // not before: the pool takes the work of a closed stream for finished
 	s.staging.release(s.dev)
 	s.dev.pool.dropStream(s)
-	if cerr := s.kernel.Close(); err == nil {
+	if cerr := s.dev.call(s.kernel.Close); err == nil {
 		err = cerr
 	}
 	if err != nil && !errors.Is(err, ErrDeviceLost) {

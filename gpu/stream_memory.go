@@ -9,7 +9,7 @@ type streamMemory struct{ *stream }
 
 // Alloc returns memory of exactly that size: drivers hand out 2 MiB at least where many streams could share them.
 func (m *streamMemory) Alloc(bytes int64) (kernel.Ptr, error) {
-	b, err := m.dev.pool.reserve(m.stream, bytes)
+	b, err := m.dev.pool.reserve(m.stream, bytes, within)
 	if err != nil {
 		return nil, err
 	}
@@ -24,6 +24,6 @@ func (m *streamMemory) Alloc(bytes int64) (kernel.Ptr, error) {
 func (m *streamMemory) Free(p kernel.Ptr) {
 	if b := m.own[p]; b != nil {
 		delete(m.own, p)
-		m.dev.pool.put(b)
+		m.dev.pool.unreserve(b, within)
 	}
 }

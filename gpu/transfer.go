@@ -48,10 +48,12 @@ func (g *staging) prepare(s *stream, bytes int64) error {
 	}
 	for i := range g.half {
 		h := &g.half[i]
-		var err error
-		if h.ptr, err = s.dev.kernel.AllocHost(want); err == nil {
-			h.done, err = s.dev.kernel.NewEvent()
-		}
+		err := s.dev.call(func() (err error) {
+			if h.ptr, err = s.dev.kernel.AllocHost(want); err == nil {
+				h.done, err = s.dev.kernel.NewEvent()
+			}
+			return err
+		})
 		if err != nil {
 			g.release(s.dev)
 			return err
@@ -64,10 +66,10 @@ func (g *staging) prepare(s *stream, bytes int64) error {
 func (g *staging) release(d *device) {
 	for _, h := range g.half {
 		if h.done != nil {
-			h.done.Close()
+			d.call(h.done.Close)
 		}
 		if h.ptr != nil {
-			d.kernel.FreeHost(h.ptr)
+			d.call(func() error { return d.kernel.FreeHost(h.ptr) })
 		}
 	}
 	*g = staging{}
@@ -83,7 +85,7 @@ func (s *stream) upload(dst kernel.Ptr, src []byte) error {
 	}
 	s.enqueued.Add(1)
 	if s.dev.info.HostMemory {
-		err := s.kernel.CopyToDevice(dst, unsafe.Pointer(&src[0]), int64(len(src)))
+		err := s.toDevice(dst, unsafe.Pointer(&src[0]), int64(len(src)))
 		runtime.KeepAlive(src)
 		return s.dev.check(err)
 	}
@@ -117,7 +119,7 @@ func (s *stream) uploadStaged(dst kernel.Ptr, src []byte) error {
 		}
 		at := unsafe.Add(g.half[g.turn].ptr, g.offset)
 		n := copy(unsafe.Slice((*byte)(at), g.size-g.offset), src)
-		if err := s.kernel.CopyToDevice(dst, at, int64(n)); err != nil {
+		if err := s.toDevice(dst, at, int64(n)); err != nil {
 			return err
 		}
 		dst, src = unsafe.Add(dst, n), src[n:]
@@ -139,7 +141,7 @@ func (s *stream) download(dst []byte, src kernel.Ptr) error {
 	n := s.enqueued.Load()
 	var err error
 	if s.dev.info.HostMemory {
-		if err = s.kernel.CopyToHost(unsafe.Pointer(&dst[0]), src, int64(len(dst))); err == nil {
+		if err = s.toHost(unsafe.Pointer(&dst[0]), src, int64(len(dst))); err == nil {
 			err = s.kernel.Synchronize()
 		}
 		runtime.KeepAlive(dst)
@@ -165,7 +167,7 @@ func (s *stream) downloadStaged(dst []byte, src kernel.Ptr) error {
 		if len(dst) > 0 {
 			next = dst[:min(int64(len(dst)), g.size)]
 			h := &g.half[g.turn]
-			if err := s.kernel.CopyToHost(h.ptr, src, int64(len(next))); err != nil {
+			if err := s.toHost(h.ptr, src, int64(len(next))); err != nil {
 				return err
 			}
 			if err := s.kernel.Record(h.done); err != nil {

@@ -243,7 +243,7 @@ func (s *Stream) copyFrom(b *Buffer, at int64, memory []byte) error {
 		return fmt.Errorf("gpu: upload while capturing: %w: a replay would copy stale memory", ErrUnsupported)
 	}
 	s.enqueued.Add(1)
-	err := s.kernel.CopyToDevice(unsafe.Add(b.ptr, at), unsafe.Pointer(unsafe.SliceData(memory)), int64(len(memory)))
+	err := s.toDevice(unsafe.Add(b.ptr, at), unsafe.Pointer(unsafe.SliceData(memory)), int64(len(memory)))
 	if err != nil {
 		return fmt.Errorf("gpu: upload of %d bytes to %s: %w", len(memory), s.dev, s.dev.check(err))
 	}

@@ -383,6 +383,62 @@ func TestCommunicatorsShareDevices(t *testing.T) {
 	}
 }
 
+// A driver may keep launches out while it waits for a device, where a rank has begun to wait for the next one's launch.
+func TestOthersUseDevicesBetweenTheLaunchesOfRanks(t *testing.T) {
+	b := fake.New(fake.Config{Devices: 2, Serial: true, Scratch: true})
+	c := openRanks(t, b, 2)
+	x, _ := randomRanks(t, c, 1, func(int) []int { return []int{100} })
+	ended, done := make(chan struct{}), make(chan error)
+	for r := range 2 {
+		go func() {
+			var err error
+			for d := c.Stream(r).Device(); err == nil; err = useMemory(d) {
+				select {
+				case <-ended:
+					done <- nil
+					return
+				default:
+				}
+			}
+			done <- err
+		}()
+	}
+	go func() {
+		defer close(ended)
+		done <- errors.Join(tensor.Try(func() {
+			for range 100 {
+				tensor.AllReduceInto(c, x, x, nil)
+			}
+		}), c.Synchronize())
+	}()
+	for range 3 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// useMemory has a device allocate and free memory in each way.
+func useMemory(d *gpu.Device) error {
+	s, err := d.NewStream()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	reserved, err := s.Reserve(1 << 10)
+	if err != nil {
+		return err
+	}
+	reserved.Free()
+	pooled, err := s.Alloc(1 << 10)
+	if err != nil {
+		return err
+	}
+	pooled.Free()
+	d.Pool().Trim()
+	return nil
+}
+
 func TestWhatACommunicatorRefuses(t *testing.T) {
 	b := fake.New(fake.Config{Devices: 2})
 	c := openRanks(t, b, 2)

@@ -25,6 +25,7 @@ type Config struct {
 	NoGraphs bool
 	NoRanks  error    // why its streams cannot be joined with those of other processes; nil: they can
 	NoPeers  bool     // its devices cannot reach each other's memory
+	Serial   bool     // calls for memory wait for their device, and launches on all devices for them, as a driver may have it
 	Crowded  bool     // a device has room for one kernel that waits for other ranks
 	Scratch  bool     // streams have memory of their own, as CUDA's do: 4 KiB of counters, and scratch as large as what an attention writes
 	Lacks    []string // operations without a kernel, by their name in package kernel: "Add"
@@ -45,7 +46,8 @@ const (
 
 // Backend is a kernel.Backend of fake GPUs. All that are opened at one index share memory and faults.
 type Backend struct {
-	gpus []*GPU
+	gpus   []*GPU
+	driver sync.Mutex // held by calls, where they are serial
 }
 
 // New returns a backend.
@@ -55,14 +57,11 @@ func New(c Config) *Backend {
 	}
 	b := &Backend{}
 	for i := range max(1, c.Devices) {
-		g := &GPU{config: c, index: i, blocks: map[uintptr]*block{}, streams: map[*stream]struct{}{}, next: base + uintptr(i)<<addressBits}
+		g := &GPU{backend: b, config: c, index: i, blocks: map[uintptr]*block{}, streams: map[*stream]struct{}{}, next: base + uintptr(i)<<addressBits}
 		for call := range g.failIn {
 			g.failIn[call] = -1
 		}
 		b.gpus = append(b.gpus, g)
-	}
-	for _, g := range b.gpus {
-		g.peers = b.gpus
 	}
 	return b
 }
@@ -107,9 +106,9 @@ func (g *GPU) owns(p kernel.Ptr) bool {
 
 // GPU is one piece of fake hardware.
 type GPU struct {
-	config Config
-	index  int
-	peers  []*GPU // all of the backend, itself among them
+	backend *Backend
+	config  Config
+	index   int
 
 	mu       sync.Mutex
 	next     uintptr            // address of the next allocation: none is used twice
@@ -254,7 +253,23 @@ func (d *device) CheckMemory(p kernel.Ptr, bytes int64) error {
 	return fmt.Errorf("fake: %d bytes of memory that is not this device's: %w", bytes, kernel.ErrInvalid)
 }
 
+// serial is what a call for memory (which waits) or a launch does first: another call may come before a launch.
+func (g *GPU) serial(waits bool) {
+	if !g.config.Serial {
+		return
+	}
+	if !waits {
+		time.Sleep(20 * time.Microsecond)
+	}
+	g.backend.driver.Lock()
+	defer g.backend.driver.Unlock()
+	if waits {
+		g.drain()
+	}
+}
+
 func (d *device) Alloc(bytes int64) (kernel.Ptr, error) {
+	d.serial(true)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.enter(Alloc); err != nil {
@@ -273,6 +288,7 @@ func (d *device) Alloc(bytes int64) (kernel.Ptr, error) {
 }
 
 func (d *device) Free(p kernel.Ptr) error {
+	d.serial(true)
 	d.drain()
 	d.mu.Lock()
 	defer d.mu.Unlock()

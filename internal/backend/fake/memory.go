@@ -56,7 +56,7 @@ func (o *op) at(p kernel.Ptr, bytes int64) kernel.Ptr {
 
 // anywhere is at for an operand that may lie on another GPU of the backend, as those of copies may.
 func (o *op) anywhere(p kernel.Ptr, bytes int64) kernel.Ptr {
-	for _, g := range o.stream.peers {
+	for _, g := range o.stream.backend.gpus {
 		if g != o.stream.GPU && g.owns(p) && o.err == nil {
 			g.mu.Lock()
 			defer g.mu.Unlock()

@@ -108,6 +108,7 @@ func (s *stream) perform(w work) error {
 
 // enqueue appends work, or records it. The call is what it counts as.
 func (s *stream) enqueue(c Call, w work) error {
+	s.serial(false)
 	s.mu.Lock()
 	err := s.enter(c)
 	s.mu.Unlock()
@@ -335,6 +336,7 @@ func (s *stream) EndCapture() (kernel.Graph, error) {
 }
 
 func (s *stream) Launch(g kernel.Graph) error {
+	s.serial(false)
 	s.mu.Lock()
 	err := s.enter(Launch)
 	s.mu.Unlock()
