@@ -43,8 +43,22 @@ func (o *output) String() string {
 	return o.b.String()
 }
 
+// launchers have the variables that each kind sets for rank r of n where rank 0 is at the address a and the port p.
+var launchers = map[string]string{
+	"torchrun":        "RANK=r WORLD_SIZE=n LOCAL_RANK=r MASTER_ADDR=a MASTER_PORT=p",
+	"Open MPI":        "OMPI_COMM_WORLD_RANK=r OMPI_COMM_WORLD_SIZE=n OMPI_COMM_WORLD_LOCAL_RANK=r OMPI_COMM_WORLD_LOCAL_SIZE=n MASTER_ADDR=a MASTER_PORT=p",
+	"MPICH":           "PMI_RANK=r PMI_SIZE=n MPI_LOCALRANKID=r MPI_LOCALNRANKS=n MASTER_ADDR=a MASTER_PORT=p",
+	"srun":            "SLURM_PROCID=r SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=n SLURM_LOCALID=r SLURM_STEP_NODELIST=a VIBRANT_PORT=p",
+	"LeaderWorkerSet": "LWS_WORKER_INDEX=r LWS_GROUP_SIZE=n LWS_LEADER_ADDRESS=a VIBRANT_PORT=p",
+}
+
 // launch starts n processes as torchrun does; environment and arguments may differ by rank.
 func launch(t *testing.T, n int, env func(rank int) []string, args func(rank int) []string) []*process {
+	t.Helper()
+	return launchBy(t, "torchrun", n, env, args)
+}
+
+func launchBy(t *testing.T, launcher string, n int, env func(rank int) []string, args func(rank int) []string) []*process {
 	t.Helper()
 	host, port, err := net.SplitHostPort(busy.Address(t))
 	if err != nil {
@@ -58,8 +72,8 @@ func launch(t *testing.T, n int, env func(rank int) []string, args func(rank int
 			continue
 		}
 		p := &process{Cmd: exec.Command(os.Args[0], asCommand)}
-		p.Env = append(os.Environ(), commandEnv(line...), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n),
-			fmt.Sprintf("LOCAL_RANK=%d", rank), "MASTER_ADDR="+host, "MASTER_PORT="+port)
+		variables := strings.NewReplacer("=r", fmt.Sprintf("=%d", rank), "=n", fmt.Sprintf("=%d", n), "=a", "="+host, "=p", "="+port)
+		p.Env = append(append(os.Environ(), commandEnv(line...)), strings.Fields(variables.Replace(launchers[launcher]))...)
 		if env != nil {
 			p.Env = append(p.Env, env(rank)...)
 		}
@@ -120,6 +134,26 @@ func TestRanksAnswerAsOne(t *testing.T) {
 		}
 		if ranks[1].out.String() != "" {
 			t.Errorf("rank 1 says %q", &ranks[1].out)
+		}
+	}
+}
+
+func TestRanksOfEveryLauncherAnswerAsOne(t *testing.T) {
+	m := write(t, "m.gguf", testmodel.Random(testmodel.Tiny))
+	args := []string{"complete", "-m", m, "--device", "cpu", "-t", "1", "--ids", "3,1", "-n", "12", "--temp", "0", "--ignore-eos"}
+	status, want, errs := command(t, "", args...)
+	if status != 0 || want == "" {
+		t.Fatal(status, want, errs)
+	}
+	for launcher := range launchers {
+		ranks := launchBy(t, launcher, 2, nil, same(args...))
+		for rank, p := range ranks {
+			if status := p.end(t); status != 0 {
+				t.Errorf("%s: rank %d: status %d: %s", launcher, rank, status, &p.err)
+			}
+		}
+		if got := ranks[0].out.String() + ranks[1].out.String(); got != want {
+			t.Errorf("%s: ranks answer %q, one process %q", launcher, got, want)
 		}
 	}
 }
