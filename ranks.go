@@ -91,13 +91,17 @@ func (c *config) rankDevice() (string, error) {
 			gpus++
 		}
 	}
-	local := c.ranks.LocalRank
+	return gpuOfRank(kind, c.ranks.LocalRank, gpus, os.Getenv("CUDA_VISIBLE_DEVICES") != "")
+}
+
+// gpuOfRank returns the device of a kind for a rank of a host with so many GPUs; chosen says that the launcher has shown them to it.
+func gpuOfRank(kind string, local, gpus int, chosen bool) (string, error) {
 	switch {
 	case gpus == 0 && kind == "auto":
 		return "cpu", nil
 	case gpus == 0 || local < gpus:
 		return fmt.Sprintf("cuda:%d", local), nil
-	case gpus == 1 && os.Getenv("CUDA_VISIBLE_DEVICES") != "":
+	case gpus == 1 && chosen:
 		return "cuda:0", nil
 	}
 	return "", fmt.Errorf("local rank %d wants a GPU of its own, but this host shows %d: %w", local, gpus, gpu.ErrNoDevice)
