@@ -83,11 +83,13 @@ vb_linear_code vb_cpu_linear_code_avx2(vb_dtype type);
 vb_linear_code vb_cpu_linear_code_avx512(vb_dtype type);
 
 /* A core reads memory at full speed only if it asks far ahead, and its own look-ahead ends after two or three chunks.
- * So the same place of the next group of rows is fetched, or a place 2 KiB on where that would be too far. The second
- * level has more misses under way than the first: matrices beyond the third take two thirds of the time on an EPYC.
+ * So the same place of a later group of rows is fetched, the first that is at least 8 KiB on. The second level has more
+ * misses under way than the first: matrices beyond the third take two thirds of the time on an EPYC.
  * Fetching past the end of the matrix does no harm. */
 VB_INLINE int64_t vb_bytes_ahead(const vb_linear_job *j, int64_t rows) {
-    return rows * j->row_bytes <= 32 << 10 ? rows * j->row_bytes : 2 << 10;
+    enum { LEAST = 8 << 10 };
+    const int64_t group = rows * j->row_bytes;
+    return (LEAST + group - 1) / group * group;
 }
 VB_INLINE void vb_fetch(const char *p, int64_t bytes) {
 #pragma GCC unroll 5
