@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/check/absent"
 	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
 	"github.com/vibrant-ml/vibrant/internal/language/demomodel"
@@ -59,7 +59,7 @@ func onDevices(t *testing.T, f func(device string)) {
 	t.Helper()
 	for _, device := range []string{"cpu", "cuda"} {
 		d, err := gpu.Open(device)
-		if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
+		if absent.Device(t, device, err) {
 			continue
 		}
 		if err != nil {

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/digits"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
 
@@ -93,8 +93,8 @@ func NoGPU() error {
 // deviceKind reads a device's name: "auto", or what package gpu opens.
 func deviceKind(name string) (string, error) {
 	kind, number, numbered := strings.Cut(strings.ToLower(name), ":")
-	n, err := strconv.Atoi(number)
-	valid := !numbered || err == nil && n >= 0 && strconv.Itoa(n) == number
+	_, valid := digits.Int(number)
+	valid = valid || !numbered
 	switch kind {
 	case "gpu", "metal": // what users of other engines and systems type; here they mean CUDA
 		kind = "cuda"

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/vibrant-ml/vibrant/csrc"
 	"github.com/vibrant-ml/vibrant/cuda"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/backend/purego"
+	"github.com/vibrant-ml/vibrant/internal/digits"
 )
 
 // cpuBackend is the one behind the name "cpu": C kernels where cgo is on, or a library of them is found at run time. VIBRANT_CPU=go
@@ -44,8 +44,8 @@ func parseID(id string) (kind string, index int, err error) {
 	if !numbered {
 		number = "0"
 	}
-	index, err = strconv.Atoi(number)
-	if err != nil || index < 0 || strconv.Itoa(index) != number || kind != "cuda" && (kind != "cpu" || index != 0) {
+	index, valid := digits.Int(number)
+	if !valid || kind != "cuda" && (kind != "cpu" || index != 0) {
 		return "", 0, fmt.Errorf("gpu: device %.40q: %w: want cpu, cuda or cuda:N", id, ErrInvalid)
 	}
 	return kind, index, nil

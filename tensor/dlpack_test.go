@@ -21,6 +21,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/backend/purego"
+	"github.com/vibrant-ml/vibrant/internal/check/absent"
 	"github.com/vibrant-ml/vibrant/internal/check/busy"
 )
 
@@ -32,7 +33,7 @@ func eachDevice(t *testing.T, f func(t *testing.T, d *gpu.Device)) {
 	for _, b := range all {
 		t.Run(b.Name(), func(t *testing.T) {
 			d, err := gpu.OpenBackend(b, 0)
-			if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
+			if absent.Device(t, b.Name(), err) {
 				t.Skip(err)
 			}
 			if err != nil {

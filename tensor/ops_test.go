@@ -12,6 +12,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/backend/purego"
+	"github.com/vibrant-ml/vibrant/internal/check/absent"
 	"github.com/vibrant-ml/vibrant/internal/check/optable"
 )
 
@@ -29,7 +30,7 @@ func eachBackend(t *testing.T, f func(t *testing.T, b kernel.Backend, d *gpu.Dev
 	for _, b := range backends() {
 		t.Run(b.Name(), func(t *testing.T) {
 			d, err := gpu.OpenBackend(b, 0)
-			if errors.Is(err, gpu.ErrNotCompiled) || errors.Is(err, gpu.ErrNoDevice) {
+			if absent.Device(t, b.Name(), err) {
 				t.Skip(err)
 			}
 			if err != nil {

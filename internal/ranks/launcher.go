@@ -5,6 +5,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
+
+	"github.com/vibrant-ml/vibrant/internal/digits"
 )
 
 // Place is where a process stands among the processes that a launcher started.
@@ -79,7 +81,7 @@ func (l launcher) place(env func(string) string) (*Place, error) {
 		if text == "" {
 			return nil, l.missing(env, v.name)
 		}
-		n, ok := parseNumber(text)
+		n, ok := digits.Int(text)
 		if !ok {
 			return nil, fmt.Errorf("%s is %.40q, want a number of 0 or more", v.name, text)
 		}
@@ -146,14 +148,8 @@ func (l launcher) address(p *Place, env func(string) string) (string, error) {
 	return net.JoinHostPort(host, strconv.Itoa(port)), nil
 }
 
-// parseNumber reads a number of digits alone, as launchers write it.
-func parseNumber(text string) (n int, ok bool) {
-	n, err := strconv.Atoi(text)
-	return n, err == nil && n >= 0 && strconv.Itoa(n) == text
-}
-
 func parsePort(name, text string) (int, error) {
-	n, ok := parseNumber(text)
+	n, ok := digits.Int(text)
 	if !ok || n < 1 || n > 65534 {
 		return 0, fmt.Errorf("%s is %.40q, want a port of 1 to 65534", name, text)
 	}

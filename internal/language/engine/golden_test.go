@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,8 +11,8 @@ import (
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
-	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/backend/purego"
+	"github.com/vibrant-ml/vibrant/internal/check/absent"
 	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 	"github.com/vibrant-ml/vibrant/internal/language/demomodel"
 	"github.com/vibrant-ml/vibrant/internal/language/gguf"
@@ -46,7 +45,7 @@ func eachDevice(t *testing.T, f func(t *testing.T, d *gpu.Device)) {
 	for name, open := range open {
 		t.Run(name, func(t *testing.T) {
 			d, err := open()
-			if errors.Is(err, kernel.ErrNotCompiled) || errors.Is(err, kernel.ErrNoDevice) {
+			if absent.Device(t, name, err) {
 				t.Skip(err)
 			}
 			if err != nil {

@@ -14,8 +14,8 @@ import (
 
 	"github.com/vibrant-ml/vibrant/gpu"
 	"github.com/vibrant-ml/vibrant/internal/backend/fake"
-	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/backend/purego"
+	"github.com/vibrant-ml/vibrant/internal/check/absent"
 	"github.com/vibrant-ml/vibrant/internal/check/busy"
 	"github.com/vibrant-ml/vibrant/internal/check/testdata"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
@@ -48,7 +48,7 @@ func eachDevices(t *testing.T, n int, f func(t *testing.T, devices []*gpu.Device
 			var devices []*gpu.Device
 			for i := range n {
 				d, err := open(i)
-				if errors.Is(err, kernel.ErrNotCompiled) || errors.Is(err, kernel.ErrNoDevice) {
+				if absent.Device(t, name, err) {
 					t.Skip(err)
 				}
 				if err != nil {
