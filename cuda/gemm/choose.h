@@ -37,7 +37,7 @@
     X(MATMUL_TF32, "matmul_tf32", "gemm/matmul_tf32.cu", "F32 with TF32 permitted, 8.0")                               \
     X(MATMUL_F32, "matmul_f32", "gemm/matmul_f32.cu", "F32 on fp32 units, 8.0")                                        \
     X(MATMUL_SIMT, "matmul_simt", "gemm/matmul_simt.cu",                                                               \
-      "anything: small products of 16 bits of odd strides, GPUs before 8.0")
+      "anything before 8.0; then F32 of sizes or shared memory that no other takes")
 VB_KERNEL_FAMILY(matmul, MATMUL, MATMUL_KERNELS)
 
 /* ---- one row of A ----------------------------------------------------------------------------------------------- */

@@ -266,6 +266,15 @@ static vb_gpu describe_gpu(const cudaDeviceProp &card, int compiled_for) {
             newest > 90 && compiled_for == 90};
 }
 
+// Whether the process has opened more than one GPU: else a copy need not ask which GPU it reads.
+static std::atomic<bool> several_opened;
+
+static void note_opened(int index) {
+    static std::atomic<int> first{-1};
+    int opened = -1;
+    if (!first.compare_exchange_strong(opened, index) && opened != index) several_opened = true;
+}
+
 static vb_status device_open(vb_device **out, int index, const vb_device_options *) {
     *out = nullptr;
     int count;
@@ -293,6 +302,7 @@ static vb_status device_open(vb_device **out, int index, const vb_device_options
     }
     device->binary = attributes.binaryVersion;
     device->ptx = attributes.ptxVersion;
+    note_opened(index);
     *out = device;
     return VB_OK;
 }
@@ -428,7 +438,7 @@ vb_status vb_cuda_memcpy(void *out, const void *in, int64_t bytes, vb_copy_kind 
                                      : kind == VB_DEVICE_TO_HOST ? cudaMemcpyDeviceToHost
                                                                  : cudaMemcpyDefault; // finds out which devices
     cudaPointerAttributes source;
-    if (kind == VB_DEVICE_TO_DEVICE && cudaPointerGetAttributes(&source, in) == cudaSuccess &&
+    if (kind == VB_DEVICE_TO_DEVICE && several_opened && cudaPointerGetAttributes(&source, in) == cudaSuccess &&
         source.type == cudaMemoryTypeDevice && source.device != device_of(stream->device)->index)
         enable_access(stream->device, source.device); // else the copy goes through the host, which is slower
     return VB_CUDA(cudaMemcpyAsync(out, in, (size_t)bytes, direction, stream_of(stream)->handle), stream->device);

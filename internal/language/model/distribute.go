@@ -284,7 +284,7 @@ func (o *gatherOp) writes() []*value { return []*value{o.out} }
 func (o *gatherOp) run(*pass)        { panic("model: a rank alone gathers") }
 func (o *gatherOp) together(c *gpu.Communicator, ops []op, passes []*pass) {
 	if passes[0].likeliest != nil {
-		o.likeliest(c, ops, passes)
+		o.gatherLikeliest(c, ops, passes)
 		return
 	}
 	var out, in []*tensor.Tensor

@@ -46,8 +46,8 @@ func (m *Model) Likeliest(w *Workspace, x, ids, logits *tensor.Tensor) {
 	tensor.ConvertInto(best, token)
 }
 
-// likeliest sends each rank's greatest logit of each row, and its token, to all ranks.
-func (o *gatherOp) likeliest(c *gpu.Communicator, ops []op, passes []*pass) {
+// gatherLikeliest sends each rank's greatest logit of each row, and its token, to all ranks.
+func (o *gatherOp) gatherLikeliest(c *gpu.Communicator, ops []op, passes []*pass) {
 	var out, in []*tensor.Tensor
 	first := 0.0
 	for rank, p := range passes {
