@@ -12,6 +12,9 @@ MODEL   ?=
 DEVICE  ?= auto
 ARGS    ?=
 comma   := ,
+space   := $() $()
+# a pattern of tests by their names without Test
+tests    = ^Test($(subst $(space),|,$(strip $(1))))$$
 
 VERSION := $(shell sed -n 's/^#define VB_VERSION_[A-Z]* \([0-9]*\)$$/\1/p' csrc/vibrant.h | paste -sd. -)
 CFLAGS  ?= -O3 -g1
@@ -150,11 +153,15 @@ test: need-go test-go $(if $(HAVE_CC),test-library test-dist test-cgo test-c) $(
 LONGEST_TESTS := ./tensor ./internal/language/engine . ./cmd/vibrant
 
 # go vet checks more than go test does by itself. Operations in pure Go are tested beside those in C where a compiler is, and what takes
-# whole models of many formats longest is left to test-cgo, which has it in C.
+# whole models of many formats longest is left to test-cgo, which has it in C. Of other models the fake GPU computes by the same kernels
+# in Go as the CPU.
 BESIDE_C = ^TestOps$$/^go$$|^Test(ModelsOfEveryFormatCompute|QuantizedPerplexityIsThat|PerplexityOverAQuantizedCache)
+BESIDE_FAKE := $(call tests,ASplitQuantizedModelAnswersAsGolden QuantizedCacheAnswersAsGolden SessionsThatGoBackEqualFreshOnes \
+  SplitModelsMatchTransformers BitNetMatchesTransformers RandomModelsMatchTransformers)/^go$$
+BESIDE_FAKE := $(BESIDE_FAKE)|$(call tests,StagedModelsMatchTransformers OffloadedSessionsEqualWholeOnes)/^cpu$$
 test-go: need-go
 	CGO_ENABLED=0 $(GO) vet ./...
-	CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m $(if $(HAVE_CC),-skip '$(BESIDE_C)') $(LONGEST_TESTS) ./...
+	CGO_ENABLED=0 $(GO) test -vet=off -timeout 30m $(if $(HAVE_CC),-skip '$(BESIDE_C)|$(BESIDE_FAKE)') $(LONGEST_TESTS) ./...
 
 # Programs without cgo that find libvibrant.so. What differs from test-cgo are the calls, of which short tests make each one; the kernels
 # behind them are the same objects' code, and of models those that others computed too. The race detector needs cgo: it watches the
@@ -175,14 +182,17 @@ test-dist: need-go need-cc
 
 # Devices in pure Go, the CPU named go and the fake GPU, are the same in both builds, and slow: test-go tests them, and packages that
 # have no C below them but that of mapped files. The race detector watches the fake GPU, whose streams are goroutines, and the CPU in C:
-# it sees no C, which is compiled in half of the time here. Its values are tested above.
+# it sees no C, which is compiled in half of the time here. Values are tested above: what would add values alone is left out.
+VALUES_ALONE = $(call tests,RowsOfAnySizeMeetNarrowWeights MoreElementsThanAnInt32Counts ForgedBlocksSpoilTheirRowAlone \
+  FusedUpdateSwitchedOffIsComposed WindowsMayBeGivenByTheirPeriod MicrosoftsBitNetFilesComputeAlike TernaryWeightsInPlainGraphs \
+  ExpertsInOneTensorAreThoseInTwo)
 RACE = CGO_ENABLED=1 CGO_CFLAGS=-O1 $(GO) test -tags debug -vet=off -timeout 30m -race
 OVER_C = {{if .ForTest}}{{$$p := .ForTest}}{{range .Deps}}{{if eq . "github.com/vibrant-ml/vibrant/csrc"}}{{$$p}}{{end}}{{end}}{{end}}
 test-cgo: need-go need-cc
 	CGO_ENABLED=1 $(GO) vet ./...
 	CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -skip '/^(go|fake)$$' $(LONGEST_TESTS) ./internal/mapped ./internal/language/gguf \
 	  ./gguf $$(CGO_ENABLED=1 $(GO) list -test -f '$(OVER_C)' ./... | sort -u)
-	$(RACE) -short -skip '/^go$$' ./tensor/... ./internal/language/engine/... ./gpu/... ./internal/backend/fake/...
+	$(RACE) -short -skip '/^go$$|$(VALUES_ALONE)' ./tensor/... ./internal/language/engine/... ./gpu/... ./internal/backend/fake/...
 
 test-real: need-go ## hold the trained models in the folders of VIBRANT_REAL_MODELS to exact arithmetic, on the CPU and a GPU
 	@[ -n "$$VIBRANT_REAL_MODELS" ] || { echo "make: VIBRANT_REAL_MODELS names no folder with trained models" >&2; exit 1; }

@@ -180,7 +180,7 @@ func TestFailedStepsOfRecurrentModelsLeaveNoTrace(t *testing.T) {
 	calls := 60
 	switch {
 	case raceDetector: // it takes a minute for more
-		calls = 6
+		calls = 3
 	case testing.Short():
 		calls = 12
 	}
