@@ -22,6 +22,7 @@ struct Kernel {
     std::string name;
     std::shared_ptr<Code> code; // once it was launched
     std::map<int, int> dynamic; // the most dynamic shared memory, by device
+    bool recorded = false;
     bool large_clusters = false;
 };
 struct Binary {
@@ -51,6 +52,46 @@ cudaError_t report(const Fault &f, const std::string &kernel) {
     return (cudaError_t)f.error;
 }
 
+// Whether a kernel's code for the device is left out: its first instruction ends it.
+bool is_empty(const Kernel &k, const std::string &ptx) {
+    const size_t at = ptx.find(".entry " + k.name + "("), from = at == std::string::npos ? at : ptx.find("{", at);
+    const size_t end = from == std::string::npos ? from : ptx.find(';', from);
+    if (end == std::string::npos) return false;
+    const size_t begin = ptx.find_last_of(" \t\n", end) + 1;
+    const std::string word = ptx.substr(begin, end - begin);
+    return word == "ret" || word == "exit" || word == "trap";
+}
+
+void note(FILE *file, const char *what, const Kernel &k) {
+    char *const name = abi::__cxa_demangle(k.name.c_str(), nullptr, nullptr, nullptr);
+    fprintf(file, "%s\t%s\t%s\n", what, k.name.c_str(), name ? name : "");
+    free(name);
+}
+
+// Notes, once, every kernel that is registered, "empty" or "full" as its code for the device is, and "absent" where there is none;
+// and "launched" those that were.
+void record(Kernel &launched) {
+    static FILE *const file = [] {
+        FILE *const f = fopen(options().launches, "a");
+        if (!f) fprintf(stderr, "emulator: EMULATOR_LAUNCHES: %s cannot be written\n", options().launches), abort();
+        std::map<Binary *, std::string> ptx;
+        for (const auto &each : kernels()) {
+            const Kernel &k = each.second;
+            std::string &text = ptx[k.binary];
+            try {
+                if (text.empty()) text = newest_ptx(k.binary->data, capability());
+            } catch (const Fault &) { // the library has code for later GPUs alone
+            }
+            note(f, text.empty() ? "absent" : is_empty(k, text) ? "empty" : "full", k);
+        }
+        return f;
+    }();
+    if (launched.recorded) return;
+    launched.recorded = true;
+    note(file, "launched", launched);
+    fflush(file);
+}
+
 struct Shape {
     dim3 grid, block;
     size_t shared = 0;
@@ -64,6 +105,7 @@ cudaError_t launch(const void *function, Shape shape, void **arguments, cudaStre
     const auto found = kernels().find(function);
     if (found == kernels().end()) return remember(cudaErrorInvalidDeviceFunction);
     Kernel &k = found->second;
+    if (options().launches) return record(k), cudaSuccess;
     auto l = std::make_shared<Launch>();
     try {
         Code &code = code_of(k);
@@ -104,7 +146,7 @@ cudaError_t launch(const void *function, Shape shape, void **arguments, cudaStre
         const int64_t by_shared =
             (int64_t)(228 << 10) / std::max<int64_t>(1, (int64_t)shape.shared + f.shared_bytes + 1024);
         l->resident_blocks =
-            multiprocessors * (int)std::max<int64_t>(1, std::min<int64_t>({by_shared, (int64_t)(2048 / threads), 32}));
+            multiprocessors() * (int)std::max<int64_t>(1, std::min<int64_t>({by_shared, (int64_t)(2048 / threads), 32}));
         l->where = format("grid (%u,%u,%u) block (%u,%u,%u) cluster %d shared %zu", shape.grid.x, shape.grid.y,
                           shape.grid.z, shape.block.x, shape.block.y, shape.block.z, shape.cluster, shape.shared);
     } catch (const Fault &f) {
@@ -193,6 +235,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribu
     const auto found = kernels().find(function);
     if (found == kernels().end()) return remember(cudaErrorInvalidDeviceFunction);
     Kernel &k = found->second;
+    if (options().launches) return cudaSuccess;
     try {
         if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
             if ((size_t)value + (size_t)code_of(k).function->shared_bytes > shared_most(capability()))
@@ -210,9 +253,11 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *fu
     const std::lock_guard<std::recursive_mutex> lock(code_mutex);
     const auto found = kernels().find(function);
     if (found == kernels().end()) return remember(cudaErrorInvalidDeviceFunction);
+    memset(attributes, 0, sizeof *attributes);
+    attributes->ptxVersion = attributes->binaryVersion = capability();
+    if (options().launches) return cudaSuccess;
     try {
         const Code &code = code_of(found->second);
-        memset(attributes, 0, sizeof *attributes);
         attributes->ptxVersion = code.module->target;
         attributes->binaryVersion = capability();
         attributes->sharedSizeBytes = (size_t)code.function->shared_bytes;

@@ -60,7 +60,8 @@ Memory &global_memory();
 // From the environment; README.md lists them.
 struct Options {
     bool racecheck, initcheck, trace, profile;
-    uint64_t seed; // of the order of warps and blocks; 0 = as they are numbered
+    uint64_t seed;        // of the order of warps and blocks; 0 = as they are numbered
+    const char *launches; // null, or the file that names kernels, of which none runs
 };
 const Options &options();
 

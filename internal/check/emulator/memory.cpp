@@ -25,7 +25,8 @@ static bool asked(const char *name) {
 const Options &options() {
     static const Options all = {asked("EMULATOR_RACECHECK"), asked("EMULATOR_INITCHECK"), asked("EMULATOR_TRACE"),
                                 asked("EMULATOR_PROFILE"),
-                                getenv("EMULATOR_SEED") ? strtoull(getenv("EMULATOR_SEED"), nullptr, 0) : 0};
+                                getenv("EMULATOR_SEED") ? strtoull(getenv("EMULATOR_SEED"), nullptr, 0) : 0,
+                                asked("EMULATOR_LAUNCHES") ? getenv("EMULATOR_LAUNCHES") : nullptr};
     return all;
 }
 

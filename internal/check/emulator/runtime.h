@@ -20,7 +20,7 @@ namespace emulator {
 long setting(const char *name, long otherwise);
 int capability();                   // of every device: 90
 size_t shared_most(int capability); // bytes of shared memory of a block that asks for it
-constexpr int multiprocessors = 132;
+int multiprocessors();              // 132
 
 struct DeviceState {
     std::atomic<int> fault{0}; // after it the device answers nothing else

@@ -23,9 +23,10 @@ type Array struct {
 // Generator makes operands from a seed. In a benchmark it repeats a stretch of random data, which is as good there and
 // quick, and leaves Values out.
 type Generator struct {
-	rng  *rand.Rand
-	fast bool
-	most int // where not 0, how many elements an operand may have: build panics beyond
+	rng    *rand.Rand
+	fast   bool
+	shapes bool // operands have no values
+	most   int  // where not 0, how many elements an operand may have: build panics beyond
 }
 
 // NewGenerator returns a generator for tests.
@@ -120,6 +121,17 @@ func Floats(values []float64, shape ...int) *Array {
 	return a
 }
 
+// Of makes F32 values that are a function of their index.
+func (g *Generator) Of(f func(i int) float64, shape ...int) *Array {
+	return g.build(tensor.F32, shape, func(n int) []byte {
+		raw := make([]byte, 0, 4*n)
+		for i := range n {
+			raw = appendFloat(raw, tensor.F32, f(i))
+		}
+		return raw
+	})
+}
+
 // Weight makes a matrix of weights of any type: random blocks with scales of sensible sizes.
 func (g *Generator) Weight(t tensor.DType, rows, cols int) *Array {
 	if !t.Quantized() {
@@ -180,6 +192,9 @@ func (g *Generator) build(t tensor.DType, shape []int, random func(n int) []byte
 	}
 	if g.most > 0 && exact > float64(g.most) {
 		panic(fmt.Sprintf("an operand of %g elements, where %d are the most", exact, g.most))
+	}
+	if g.shapes {
+		return a
 	}
 	if !g.fast {
 		a.Raw = random(n)

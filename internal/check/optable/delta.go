@@ -151,7 +151,7 @@ func gatedDeltaOp() *Op {
 				rates.Values[i] = -math.Exp(v)
 			}
 			return []*Array{g.Scaled(0.3, tensor.F32, state(c)...), g.Normal(tensor.F32, batch, seq, width(c)), g.Normal(tensor.F32, batch, seq, heads),
-				g.Normal(tensor.F32, batch, seq, heads), Floats(rates.Values, len(rates.Values)), g.Offset(-2, tensor.F32, heads), reversed(c, batch, c.Dims[6]), slotted(c, batch, seq)}
+				g.Normal(tensor.F32, batch, seq, heads), Floats(rates.Values, heads), g.Offset(-2, tensor.F32, heads), reversed(c, batch, c.Dims[6]), slotted(c, batch, seq)}
 		},
 		Outputs: func(c Case) []Spec {
 			return []Spec{{tensor.F32, state(c)}, {tensor.F32, []int{c.Dims[0], c.Dims[1], c.Dims[3], c.Dims[5]}}}

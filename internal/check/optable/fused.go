@@ -499,7 +499,7 @@ func normQKVOp() *Op {
 		Inputs: func(g *Generator, c Case) []*Array {
 			cols, heads, kvHeads, dim := c.Dims[2], c.Dims[3], c.Dims[4], c.Dims[5]
 			n, f := c.Dims[0]*c.Dims[1], tensor.F32
-			cos, sin, positions, places := rotationOf(c).places()
+			cos, sin, positions, places := rotationOf(c).places(g)
 			in := []*Array{
 				g.Cache(cacheType(c), cache(c)...), g.Cache(cacheType(c), cache(c)...), g.Normal(f, n, cols), g.Normal(f, cols),
 				g.Weight(c.Type, heads*dim, cols), g.Weight(c.Type, kvHeads*dim, cols), g.Weight(valueType(c), kvHeads*dim, cols),

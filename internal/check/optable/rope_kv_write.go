@@ -45,14 +45,10 @@ func (r rotation) mode() kernel.RoPEMode {
 
 // places returns tables of any angles, positions, and the sequences of the caches, nil without the flag. A ring's positions lie beyond
 // its capacity.
-func (r rotation) places() (cos, sin, positions, sequences *Array) {
+func (r rotation) places(g *Generator) (cos, sin, positions, sequences *Array) {
 	rows := r.capacity
 	if r.has("ring") {
 		rows *= 3
-	}
-	cosines, sines := make([]float64, rows*r.half), make([]float64, rows*r.half)
-	for i := range cosines {
-		sines[i], cosines[i] = math.Sincos(float64(i))
 	}
 	distinct := r.capacity
 	if r.capacity%7 == 0 {
@@ -73,7 +69,9 @@ func (r rotation) places() (cos, sin, positions, sequences *Array) {
 	if r.has("places") {
 		sequences = List(places...)
 	}
-	return Floats(cosines, rows, r.half), Floats(sines, rows, r.half), List(tokens...), sequences
+	cos = g.Of(func(i int) float64 { return math.Cos(float64(i)) }, rows, r.half)
+	sin = g.Of(func(i int) float64 { return math.Sin(float64(i)) }, rows, r.half)
+	return cos, sin, List(tokens...), sequences
 }
 
 // rotate norms and rotates each head in place by what places returned; scales grow by what they are multiplied with.
@@ -137,7 +135,7 @@ func ropeKVWriteOp() *Op {
 		Inputs: func(g *Generator, c Case) []*Array {
 			r, f := of(c), tensor.F32
 			n := r.batch * r.seq
-			cos, sin, positions, sequences := r.places()
+			cos, sin, positions, sequences := r.places(g)
 			in := []*Array{g.Cache(r.cacheType(), r.cache()...), g.Cache(r.cacheType(), r.cache()...), g.Normal(f, n, r.heads*r.dim), g.Normal(f, n, r.kvHeads*r.dim),
 				g.Normal(f, n, r.kvHeads*r.dim), nil, nil, cos, sin, positions, sequences}
 			if r.has("headnorm") {

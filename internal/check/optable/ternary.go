@@ -457,7 +457,9 @@ func tmacOp() *Op {
 			if hasFlag(c, "weight") {
 				in[3] = g.Normal(tensor.F32, k)
 			}
-			if hasFlag(c, "table") {
+			if hasFlag(c, "table") && g.shapes {
+				in[4] = g.Normal(tensor.F32, n, (k+3)/4, 256)
+			} else if hasFlag(c, "table") {
 				table := tmacLUTOp().Reference(in[1:2], Case{Dims: []int{k, n}})[0]
 				in[4] = Floats(table.Values, n, (k+3)/4, 256)
 			}

@@ -38,14 +38,9 @@ func ropeOp() *Op {
 		Name: "RoPE", Cases: cases, InPlace: true,
 		Inputs: func(g *Generator, c Case) []*Array {
 			half := c.Dims[4]
-			cos, sin := make([]float64, rows(c)*half), make([]float64, rows(c)*half)
-			for p := range rows(c) {
-				for i := range half {
-					angle := float64(p) * math.Pow(10000, -float64(i)/float64(half))
-					cos[p*half+i], sin[p*half+i] = math.Cos(angle), math.Sin(angle)
-				}
-			}
-			in := []*Array{g.Normal(c.Type, shape(c)...), Floats(cos, rows(c), half), Floats(sin, rows(c), half), nil}
+			angle := func(i int) float64 { return float64(i/half) * math.Pow(10000, -float64(i%half)/float64(half)) }
+			in := []*Array{g.Normal(c.Type, shape(c)...), g.Of(func(i int) float64 { return math.Cos(angle(i)) }, rows(c), half),
+				g.Of(func(i int) float64 { return math.Sin(angle(i)) }, rows(c), half), nil}
 			switch {
 			case strings.HasSuffix(c.Flags, "none"):
 			case strings.HasSuffix(c.Flags, "shared"):
