@@ -16,7 +16,6 @@ Drawn shapes end with the number of results that are wrong, of ratios below 0.9,
 import argparse
 import ctypes
 import dataclasses
-import json
 import math
 import pathlib
 import random
@@ -25,6 +24,7 @@ import sys
 
 import torch
 
+import suites
 from bench_dense import BF16, F16, F32, NAME, SIZE, TORCH, Arguments, Library, alternate, int64, pointer, torch_graph
 
 TOLERANCE = {F16: 1e-3, BF16: 1e-2, F32: 1e-5}  # RMS of the error relative to RMS of the result
@@ -175,13 +175,6 @@ class Bench:
         return row, error <= TOLERANCE[case.type]
 
 
-def save(rows):
-    saved = pathlib.Path(__file__).resolve().parents[1] / "docs/benchmarks/fused_update.jsonl"
-    measured = {(row["case"], row["device"]) for row in rows}
-    kept = [row for row in map(json.loads, saved.read_text().splitlines()) if (row["case"], row["device"]) not in measured]
-    saved.write_text("".join(json.dumps(row) + "\n" for row in kept + rows))
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="")
@@ -199,7 +192,7 @@ def main():
     results = [bench.measure(case, compile=not drawn and not options.no_compile) for case in cases]
     rows = [row for row, _ in results]
     if options.save:
-        save(rows)
+        suites.replace(pathlib.Path(__file__).resolve().parents[1] / "docs/benchmarks/fused_update.jsonl", rows)
     wrong = [row["case"] for row, right in results if not right]
     if drawn and rows:
         print(f"seed {options.seed}: {len(rows)} shapes, {len(wrong)} wrong, {sum(row['ratio'] < 0.9 for row in rows)} below 0.9, "

@@ -18,6 +18,8 @@ import subprocess
 import sys
 import time
 
+import suites
+
 HERE = pathlib.Path(__file__).resolve().parent
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ap.add_argument("suites", nargs="*", metavar="SUITE", help="these alone")
@@ -132,11 +134,7 @@ def save(suite, printed):
         if line.startswith("{") and '"case"' in line:
             found.append({**json.loads(line), "suite": suite})
     if found:
-        path = A.out / f"{suite}.jsonl"
-        key = lambda line: (line["case"], line["device"], line.get("peer_name"))
-        measured = {key(line) for line in found}
-        kept = [line for line in map(json.loads, path.read_text().splitlines()) if key(line) not in measured] if path.exists() else []
-        path.write_text("".join(json.dumps(line) + "\n" for line in kept + found))
+        suites.replace(A.out / f"{suite}.jsonl", found, lambda line: (line["case"], line["device"], line.get("peer_name")))
     return len(found)
 
 

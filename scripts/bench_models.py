@@ -18,6 +18,8 @@ Needs nothing but Python. NAME is the case, such as "qwen2.5-3b q4_k_m".
 """
 import argparse, json, os, statistics, subprocess, sys
 
+import suites
+
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ap.add_argument("models", nargs="+", metavar="NAME=FILE[,PEERS]")
 ap.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
@@ -81,14 +83,7 @@ def peer(path):
 
 
 def save(suite, lines):
-    """replaces the cases of `lines` in OUT/suite.jsonl"""
-    path = os.path.join(A.out, suite + ".jsonl")
-    os.makedirs(A.out, exist_ok=True)
-    fresh = {(l["case"], l["device"]) for l in lines}
-    kept = [json.loads(l) for l in open(path)] if os.path.exists(path) else []
-    with open(path, "w") as f:
-        for l in [l for l in kept if (l["case"], l["device"]) not in fresh] + lines:
-            f.write(json.dumps(l) + "\n")
+    suites.replace(os.path.join(A.out, suite + ".jsonl"), lines)
 
 
 found = {"decode": [], "prefill": []}

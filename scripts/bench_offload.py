@@ -12,6 +12,8 @@ Cases that were measured are replaced in offload.jsonl below --save. Needs nothi
 """
 import argparse, json, os, statistics, subprocess, sys
 
+import suites
+
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ap.add_argument("models", nargs="+", metavar="NAME=FILE")
 ap.add_argument("--vibrant", default="bin/vibrant")
@@ -95,10 +97,4 @@ for spec in A.models:
                           "ours": round(mine[t], 2), "peer": other and round(other, 2), "unit": "tok/s", "ratio": other and round(mine[t] / other, 3),
                           "of_the_parts": parts and round(parts, 3), "roofline": None, "error": None, "device": device, "command": typed})
 if A.save and lines:
-    os.makedirs(A.save, exist_ok=True)
-    file = os.path.join(A.save, "offload.jsonl")
-    fresh = {(l["case"], l["device"]) for l in lines}
-    kept = [json.loads(l) for l in open(file)] if os.path.exists(file) else []
-    with open(file, "w") as f:
-        for l in [l for l in kept if (l["case"], l["device"]) not in fresh] + lines:
-            f.write(json.dumps(l) + "\n")
+    suites.replace(os.path.join(A.save, "offload.jsonl"), lines)

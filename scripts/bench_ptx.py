@@ -11,7 +11,6 @@ the percent of the other's speed and whether values agree with float64, and repl
 """
 import argparse
 import ctypes
-import json
 import math
 import os
 import pathlib
@@ -22,7 +21,8 @@ import torch
 import torch.nn.functional as F
 
 os.environ["VIBRANT_CUDA"] = "ptx"  # before the library opens a device
-from bench_dense import BF16, F16, F32, NAME, TORCH, Library, alternate, torch_graph
+import suites
+from bench_dense import BF16, F16, F32, TORCH, Library, alternate, torch_graph
 from bench_shapes import Case, Draw, Pool, describe, wrong
 
 ROWS = ("softmax", "layer_norm", "rms_norm")
@@ -75,15 +75,6 @@ def product(library, pool, sizes, replays, rest):
           + (f", WRONG: {excess:.3g} times the tolerance" if excess else ""), flush=True)
     return {"suite": "ptx", "case": name, "ours": round(ours, 2), "peer": round(peer, 2), "unit": "us",
             "ratio": round(peer / ours, 3), "roofline": None, "error": excess, **rest}
-
-
-def save(folder, lines):
-    """Replaces the measured cases of this device in the folder's ptx.jsonl."""
-    file = folder / "ptx.jsonl"
-    folder.mkdir(parents=True, exist_ok=True)
-    fresh = {(l["case"], l["device"]) for l in lines}
-    kept = [json.loads(l) for l in file.read_text().splitlines()] if file.exists() else []
-    file.write_text("".join(json.dumps(l) + "\n" for l in [l for l in kept if (l["case"], l["device"]) not in fresh] + lines))
 
 
 def main():
@@ -142,7 +133,7 @@ def main():
                       "command": command + ", peer: a copy"})
     print(f"{len(lines)} cases, {len(missed)} missed: {', '.join(missed)}" if missed else f"{len(lines)} cases, all within the gate")
     if options.save:
-        save(options.save, lines)
+        suites.replace(options.save / "ptx.jsonl", lines)
     sys.exit(bool(missed))
 
 

@@ -17,8 +17,8 @@ import sys
 import torch
 import torch.nn.functional as F
 
+import suites
 from bench_dense import alternate, torch_graph
-from bench_ptx import save
 
 KINDS = {name: i for i, name in enumerate("gemm_naive gemm_tiled gemm_tensor_core softmax layer_norm attention quantized_gemm gemv dequantize "
                                           "quantize decode_attention add_rms_norm rope silu gelu mul add swiglu bias cache_write "
@@ -219,7 +219,7 @@ def main():
                       "ratio": round(peer / ours, 3), "roofline": round(100 * peer / ours, 1), "error": error,
                       "device": f"{properties.name}, {properties.multi_processor_count} SMs", "command": "scripts/bench_ptx_entries.py, peer: a copy"})
     if options.save:
-        save(options.save, lines)
+        suites.replace(options.save / "ptx.jsonl", lines)
     sys.exit(f"bench_ptx_entries: wrong: {', '.join(bad)}" if bad else 0)
 
 

@@ -8,6 +8,8 @@ scale.jsonl below --save. (bench_offload.py measures a GPU beside RAM.) Needs no
 """
 import argparse, json, os, subprocess, sys
 
+import suites
+
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ap.add_argument("models", nargs="+", metavar="NAME=FILE")
 ap.add_argument("--vibrant", default="bin/vibrant")
@@ -42,19 +44,6 @@ def measure(path, *where):
     return found, device
 
 
-def save(lines):
-    """replaces the cases of `lines` in scale.jsonl"""
-    if not A.save:
-        return
-    os.makedirs(A.save, exist_ok=True)
-    path = os.path.join(A.save, "scale.jsonl")
-    fresh = {(l["case"], l["device"]) for l in lines}
-    kept = [json.loads(l) for l in open(path)] if os.path.exists(path) else []
-    with open(path, "w") as f:
-        for l in [l for l in kept if (l["case"], l["device"]) not in fresh] + lines:
-            f.write(json.dumps(l) + "\n")
-
-
 typed = " ".join(["scripts/bench_scale.py"] + [w if "=" not in w else w.split("=")[0] + "=FILE" for w in sys.argv[1:] if w not in ("--save", A.save, "--vibrant", A.vibrant)])
 lines = []
 
@@ -72,4 +61,5 @@ for spec in A.models:
         some, _ = measure(path, "--device", devices, "--split", A.split)
         for test in [t for t in one if t in some]:
             line(f"{name} {test}, {devices.count(',') + 1} GPUs{', layers' if A.split == 'layer' else ''}", some[test], one[test], device)
-        save(lines)
+        if A.save:
+            suites.replace(os.path.join(A.save, "scale.jsonl"), lines)

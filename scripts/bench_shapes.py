@@ -17,7 +17,6 @@ subnormal factor. --case TEXT runs rows by their names.
 import argparse
 import collections
 import ctypes
-import json
 import math
 import pathlib
 import random
@@ -28,6 +27,7 @@ import time
 import torch
 import torch.nn.functional as F
 
+import suites
 from bench_dense import BF16, F16, F32, NAME, TORCH, Attention, Library, MatMul, Unsupported, alternate, torch_graph
 
 FAMILIES = {"matmul": 0.4, "batched": 0.2, "rows": 0.2, "attention": 0.2}  # of the draws
@@ -323,10 +323,7 @@ def measure(options, library, pool):
     for row in shown:
         print(f"{row['ratio']:6.2f} {row['ours'] or 0:10.1f} {row['peer'] or 0:10.1f}  {row['case']}  {row['kernel']}")
     if options.out:
-        kept = []
-        if options.out.exists():
-            kept = [line for line in options.out.read_text().splitlines() if json.loads(line).get("seed") != options.seed]
-        options.out.write_text("".join(line + "\n" for line in kept + [json.dumps(row) for row in rows]))
+        suites.replace(options.out, rows, lambda row: row.get("seed"))
     least, share, mean = (0.6, 0.05, 1.0) if options.portable else (0.7, 0.03, 1.3)
     slow = sum(row["ratio"] < least for row in rows)
     slower = sum(row["ratio"] < 0.9 for row in rows)

@@ -12,6 +12,8 @@ Cases that were measured are replaced in start.jsonl below --save. Needs nothing
 """
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
 
+import suites
+
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ap.add_argument("models", nargs="+", metavar="NAME=FILE")
 ap.add_argument("--vibrant", default="bin/vibrant")
@@ -97,10 +99,4 @@ for name, (_, until) in commands.items():
                       "ratio": least and round(least / value, 3), "roofline": least and round(100 * least / value, 1), "error": None,
                       "device": device, "command": typed + ", peer: an empty context" * bool(least)})
 if A.save:
-    os.makedirs(A.save, exist_ok=True)
-    file = os.path.join(A.save, "start.jsonl")
-    fresh = {(l["case"], l["device"]) for l in lines}
-    kept = [json.loads(l) for l in open(file)] if os.path.exists(file) else []
-    with open(file, "w") as f:
-        for l in [l for l in kept if (l["case"], l["device"]) not in fresh] + lines:
-            f.write(json.dumps(l) + "\n")
+    suites.replace(os.path.join(A.save, "start.jsonl"), lines)

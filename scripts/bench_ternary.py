@@ -11,6 +11,8 @@ and no more.
 """
 import argparse, json, os, random, subprocess, sys
 
+from suites import replace
+
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ap.add_argument("--peer", required=True, help="checkout of ik_llama.cpp")
 ap.add_argument("--threads", type=int, default=1)
@@ -183,10 +185,4 @@ for m, k, n, lookup, w2a8, plain, r4, half in map(json.loads, lines[1:]):
     if half:
         figure("tmac", "F16 weights widened to floats", lookup, half)
 for suite, figures in suites.items():
-    os.makedirs(A.out, exist_ok=True)
-    path = os.path.join(A.out, suite + ".jsonl")
-    fresh = {(f["case"], f["device"]) for f in figures}
-    kept = [json.loads(l) for l in open(path)] if os.path.exists(path) else []
-    with open(path, "w") as f:
-        for l in [l for l in kept if (l["case"], l["device"]) not in fresh] + figures:
-            f.write(json.dumps(l) + "\n")
+    replace(os.path.join(A.out, suite + ".jsonl"), figures)

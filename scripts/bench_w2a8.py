@@ -14,7 +14,6 @@ peer; the roofline is the time of reading the weights at the rate of a copy meas
 """
 import argparse
 import ctypes
-import json
 import os
 import pathlib
 import random
@@ -27,6 +26,7 @@ import time
 
 import torch
 
+import suites
 from bench_dense import SIZE, BF16, F32, Arguments, Library, alternate, int64, pointer, torch_graph
 
 VB_CPU, I32, INTERLEAVED = 0, 26, 1
@@ -139,13 +139,6 @@ def tmac(library, shapes, replays, device, command):
     return rows
 
 
-def save(path, rows):
-    """Writes rows beside those of other cases and devices in the file."""
-    fresh = {(row["case"], row["device"]) for row in rows}
-    kept = [row for row in map(json.loads, path.read_text().splitlines()) if (row["case"], row["device"]) not in fresh] if path.exists() else []
-    path.write_text("".join(json.dumps(row) + "\n" for row in kept + rows))
-
-
 def build(folder):
     target = pathlib.Path(tempfile.mkdtemp()) / "libmicrosoft.so"
     subprocess.run(["nvcc", "-O3", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", "-gencode", "arch=compute_90,code=sm_90",
@@ -172,7 +165,7 @@ def main():
     if args.tmac:
         rows = tmac(library, SHAPES + drawn, args.replays, device, command)
         if args.out:
-            save(args.out, rows)
+            suites.replace(args.out, rows)
         return
     source, target = (torch.zeros(256 << 20, device="cuda", dtype=torch.uint8) for _ in range(2))
     copy_rate = 2 * source.numel() / alternate([torch_graph([lambda: target.copy_(source)] * 4)], args.replays)[0]  # bytes a us
@@ -242,7 +235,7 @@ def main():
                                  roofline=round(100 * roofline, 1), error=0, device=device, command=command))
         del dense, ours_weights
     if args.out:
-        save(args.out, rows)
+        suites.replace(args.out, rows)
 
 
 if __name__ == "__main__":
