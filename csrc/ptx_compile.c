@@ -50,6 +50,10 @@ static bool call(compiler *c, const char *f, value *out) {
         const value x = in_register(c, as(c, expression(c), F32)), y = comma(c, F32);
         *out = fresh(c, F32);
         emit(c, "%.3s.rn.f32 %s, %s, %s", f, OP(*out), OP(x), OP(y));
+    } else if (!strcmp(f, "multiply_high")) { /* the upper 64 bits of a product of u64 */
+        const value x = in_register(c, as(c, expression(c), U64)), y = comma(c, U64);
+        *out = fresh(c, U64);
+        emit(c, "mul.hi.u64 %s, %s, %s", OP(*out), OP(x), OP(y));
     } else if (!strcmp(f, "shuffle_xor")) { /* the value of the lane whose number differs in these bits */
         const value x = in_register(c, expression(c));
         expect(c, ",");

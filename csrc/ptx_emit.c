@@ -238,8 +238,20 @@ static const char *source_of(const vb_ptx_kernel *p) {
     return NULL;
 }
 
+/* The powers of theta^(-2 / dim) that FREQUENCY of RoPE multiplies, in units of 2^-64. */
+static void say_powers(vb_jit_text *text, const vb_ptx_kernel *p) {
+    const double step = p->dim > 0 ? 2 * log2(p->theta != 0 ? (double)p->theta : 1e4) / (double)p->dim : 0;
+    for (int64_t bit = 1; bit < p->dim / 2; bit *= 2) {
+        const double power = ldexp(exp2(-step * (double)bit), 64);
+        vb_jit_say(text, "if ((i & %d) != 0) frequency = multiply_high(frequency, 0x%llx);", (int)bit,
+                   power < 0x1p64 ? (unsigned long long)power : UINT64_MAX);
+    }
+}
+
 /* Fills the gaps that are texts, as ptx_device.h's kernels have them. */
 static void fill(vb_jit_text *text, const vb_ptx_kernel *p) {
+    vb_jit_text powers = {0};
+    if (p->kind == VB_PTX_ROPE) say_powers(&powers, p);
     const bool activation = p->kind == VB_PTX_SILU || p->kind == VB_PTX_GELU, glu = p->kind == VB_PTX_SWIGLU;
     const vb_jit_filling f = {
         .decode = stored_of(p) ? vb_jit_decode(stored_of(p)->type) : NULL,
@@ -253,16 +265,12 @@ static void fill(vb_jit_text *text, const vb_ptx_kernel *p) {
             {"TAKE", vb_ptx_argmax_take},
             {"REDUCE", vb_jit_best},
             {"QUANTIZE", vb_jit_quantize},
+            {"FREQUENCY", powers.data ? powers.data : ""},
         },
     };
     vb_jit_fill(text, source_of(p), &f);
-}
-
-/* 16 bits of x, so that its product with a number below 256 is exact in f32. */
-static double short_of(double x) {
-    int exponent;
-    const double fraction = frexp(x, &exponent);
-    return ldexp(rint(ldexp(fraction, 16)), exponent - 16);
+    text->failed |= powers.failed;
+    free(powers.data);
 }
 
 vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *kernel) {
@@ -281,7 +289,6 @@ vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *kernel) {
     const vb_dtype type = stored_of(p) ? stored_of(p)->type : VB_Q4_K;
     const int64_t kv_heads = p->kv_heads ? p->kv_heads : p->heads;
     const double scale = p->dim > 0 ? 1.4426950408889634 / sqrt((double)p->dim) : 0;
-    const double turn = p->dim > 0 ? 2 * log2(p->theta != 0 ? (double)p->theta : 1e4) / (double)p->dim : 0;
     const vb_ptx_constant constants[] = {
         {"TILE", tile_of(p), false},
         {"THREADS", ROW_THREADS, false},
@@ -302,8 +309,6 @@ vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *kernel) {
         {"KV_HEADS", (double)kv_heads, false},
         {"CAPACITY", (double)p->capacity, false},
         {"NEOX", p->neox != 0, false},
-        {"STEP", short_of(turn), true},
-        {"REST", turn - short_of(turn), true},
         {"OP", op, false},
         {"EXP", op != VB_JIT_ADD && op != VB_JIT_MUL, false},
         {"FAST", 0, false},

@@ -167,9 +167,9 @@ kernel ENTRY(f32 *residual_ptr, f32 *input_ptr, f32 *output_ptr, f32 *gamma_ptr)
     }
 });
 
-/* Turns pair i by pos * theta^(-2 i / DIM): a block a head, a thread a pair. STEP + REST is 2 log2(theta) / DIM. STEP
- * has 16 bits, so that i * STEP is exact; 2^f is a polynomial for f of at most a half; and the angle is brought within
- * half a turn by three parts of 2 pi (Cody and Waite 1980). */
+/* Turns pair i by pos * theta^(-2 i / DIM): a block a head, a thread a pair. A frequency is the part of a turn that a
+ * position adds, in units of 2^-64: the product with a position loses whole turns and nothing else. FREQUENCY multiplies
+ * 1 / (2 pi) by powers of theta^(-2 / DIM), one for each bit of i. */
 const char vb_ptx_rope[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *x_ptr, f32 *out_ptr, u32 pos) threads(128) {
     const half = DIM / 2;
@@ -178,24 +178,10 @@ kernel ENTRY(f32 *x_ptr, f32 *out_ptr, u32 pos) threads(128) {
         u64 head = u64(block.x) * DIM;
         u64 first = NEOX ? head + i : head + i * 2;
         u64 second = NEOX ? first + half : first + 1;
-        f32 exponent = f32(i) * STEP;
-        f32 whole = round(exponent);
-        f32 f = whole - exponent - f32(i) * REST;
-        f32 power = 0.000154035303;
-        power = fma(power, f, 0.00133335581);
-        power = fma(power, f, 0.00961812911);
-        power = fma(power, f, 0.0555041087);
-        power = fma(power, f, 0.240226507);
-        power = fma(power, f, 0.693147181);
-        power = fma(power, f, 1.0);
-        f32 frequency = power * from_bits(127 - u32(whole) << 23);
-        f32 p = f32(pos);
-        f32 angle = p * frequency;
-        f32 lost = fma(p, frequency, -angle);
-        f32 turns = round(angle * 0.159154943);
-        angle = fma(turns, -6.28125, angle);
-        angle = fma(turns, -0.00193500518798828125, angle);
-        angle = fma(turns, -0.00000030199160, angle) + lost;
+        u64 frequency = 0x28be60db9391054a;
+        FREQUENCY
+        u64 turns = frequency * pos;
+        f32 angle = f32(s32(u32(turns >> 32))) * 0.00000000146291807926715968;
         f32 c = cos(angle), s = sin(angle);
         f32 u = x_ptr[first], v = x_ptr[second];
         out_ptr[first] = u * c - v * s;

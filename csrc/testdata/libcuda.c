@@ -80,7 +80,7 @@ static char *global(word address, size_t bytes, const char *line) {
 /* ---- reading PTX ------------------------------------------------------------------------------------------------- */
 
 typedef enum opcode {
-    MOV, ADD, SUB, MUL, DIV, REM, SHL, SHR, AND, OR, XOR, NEG, NOT, FMA, WIDE, MIN, MAX, ABS, EX2, LG2, RSQRT,
+    MOV, ADD, SUB, MUL, HIGH, DIV, REM, SHL, SHR, AND, OR, XOR, NEG, NOT, FMA, WIDE, MIN, MAX, ABS, EX2, LG2, RSQRT,
         SQRT, RCP, FLOOR, ROUND, SIN, COS,
     CVT, SELP, SETP, LD, ST, LDPARAM, PACK, UNPACK, BFE, ISNAN, DP4A, PRMT, FMA2, PAIR, RED, COPY, BFLY, IDX,
         MATRICES, MMA, WLOAD, WMMA, WSTORE, BAR, BRA,
@@ -263,6 +263,7 @@ static void read_line(reader *r, char *line) {
         if (i == sizeof all / sizeof *all || count < 2) die("unknown instruction: %s", in.line);
         in.op = all[i].op;
         if (in.op == FMA && !strcmp(parts[1], "wide")) in.op = WIDE;
+        if (in.op == MUL && !strcmp(parts[1], "hi")) in.op = HIGH;
         in.dst[0] = REG(0);
         for (int k = 1; k < count && k < 5; k++) in.src[k - 1] = SRC(k);
     }
@@ -357,6 +358,7 @@ static word arithmetic(const instruction *in, word a, word b, word c) {
     case ADD: z = x + y; break;
     case SUB: z = x - y; break;
     case MUL: z = x * y; break;
+    case HIGH: z = (word)((unsigned __int128)x * y >> 64); break; /* of 64 bits */
     case FMA: z = x * y + c; break;
     case DIV: if (!y) die("division by 0: %s", in->line); z = sign ? (word)(int64_t)(sx / sy) : x / y; break;
     case REM: if (!y) die("division by 0: %s", in->line); z = sign ? (word)(int64_t)(sx % sy) : x % y; break;
