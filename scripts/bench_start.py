@@ -6,8 +6,8 @@
 Times are those of this process: from the start of the command to the line of VIBRANT_TRACE=start, and to its end, which waits for the
 driver to end the GPU's context. Backends take turns, round by round; figures are medians. "cold" is the first start of the PTX backend
 with an empty VIBRANT_CACHE and an empty cache of the driver's own, "warm" are those after it. `devices` is measured beside the models.
-Each is held to the least that any process needs here: cuInit and an empty primary context by the driver's calls alone, as `peer`;
-`roofline` is that time's share of ours in percent.
+Each is held to the least that any process needs here: loading the driver, cuInit and an empty primary context by the driver's calls
+alone, as `peer`; `roofline` is that time's share of ours in percent.
 Cases that were measured are replaced in start.jsonl below --save. Needs nothing but Python.
 """
 import argparse, json, os, statistics, subprocess, sys, tempfile, time
@@ -27,17 +27,22 @@ A = ap.parse_args()
 
 FIRST = "first token chosen"
 EMPTY = """import ctypes, time
-began = time.monotonic()
+times = [time.monotonic()]
 driver, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
-status = driver.cuInit(0) or driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
-print(1e3 * (time.monotonic() - began) if status == 0 else "")
+times.append(time.monotonic())
+status = driver.cuInit(0)
+times.append(time.monotonic())
+status = status or driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+times.append(time.monotonic())
+print(*[1e3 * (end - begin) for begin, end in zip(times, times[1:])] if status == 0 else "")
 """
+STEPS = ("the driver's library loaded", "cuInit", "an empty primary context")
 
 
 def empty_context():
-    """milliseconds of a process that makes an empty context of the first GPU, as `vibrant` has it made; None without a driver"""
+    """milliseconds of each step to an empty context of the first GPU, as `vibrant` has it made; None without a driver"""
     p = subprocess.run([sys.executable, "-c", EMPTY], env=os.environ | {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}, capture_output=True, text=True)
-    return float(p.stdout) if p.returncode == 0 and p.stdout.strip() else None
+    return [float(ms) for ms in p.stdout.split()] or None if p.returncode == 0 else None
 
 
 def start(arguments, backend, cache):
@@ -78,11 +83,13 @@ with tempfile.TemporaryDirectory() as folder:
                 elif backend == "ptx":
                     cold[name] = found
 lines = []
-empty = [ms for ms in empty[1:] if ms]
-least = statistics.median(empty) if empty else None
+empty = [steps for steps in empty[1:] if steps]
+least = statistics.median(map(sum, empty)) if empty else None
 print(f"{'case':52} {'ms':>8} {'to the end':>11}" + (f" {'above an empty context':>24}" if least else ""))
 if least:
-    print(f"{'cuInit and an empty context':52} {least:8.1f}")
+    print(f"{'the driver alone':52} {least:8.1f}")
+    for step, name in enumerate(STEPS):
+        print(f"    {statistics.median(e[step] for e in empty):8.1f} {name}")
 for name, (_, until) in commands.items():
     cases = [(f"{name}, {b}" + (", warm" if b == "ptx" else ""), measured[name, b]) for b in A.backends.split(",")]
     if name in cold:
