@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/vibrant-ml/vibrant/gpu"
+	"github.com/vibrant-ml/vibrant/internal/backend/fake"
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/check/optable"
 	"github.com/vibrant-ml/vibrant/tensor"
@@ -89,6 +90,24 @@ func TestFusedUpdateNamesBothSides(t *testing.T) {
 		tensor.FusedUpdate(tensor.Zeros(1, 8), tensor.Update{V: tensor.Zeros(8, 257), U: tensor.Zeros(6, 257)})
 	}); err == nil {
 		t.Error("257 ranks were taken")
+	}
+}
+
+// TestFusedUpdateTakesViewsAndNamesDevices has operands of turned strides, and in strict mode one on another device.
+func TestFusedUpdateTakesViewsAndNamesDevices(t *testing.T) {
+	matrix := func(rows, cols int) *tensor.Tensor { return tensor.FromSlice(ramp(rows*cols), rows, cols) }
+	turned := func(x *tensor.Tensor) *tensor.Tensor { return x.Transpose(0, 1).ToContiguous().Transpose(0, 1) }
+	x, add, update := matrix(3, 8), matrix(3, 6), tensor.Update{V: matrix(8, 4), U: matrix(6, 4), Codes: matrix(3, 4), Scale: 0.5}
+	want, got := tensor.Zeros(3, 6), turned(tensor.Zeros(3, 6))
+	tensor.FusedUpdateInto(want, add, x, update)
+	tensor.FusedUpdateInto(got, turned(add), turned(x), tensor.Update{V: turned(update.V), U: turned(update.U), Codes: turned(update.Codes), Scale: 0.5})
+	equal(t, "turned", got, want.Float32s()...)
+
+	d, _ := openFake(t, fake.Config{})
+	strictly(t)
+	err := tensor.Try(func() { tensor.FusedUpdate(on(t, d, x), update) })
+	if !errors.Is(err, gpu.ErrInvalid) || !strings.Contains(err.Error(), "operand on cpu") || !strings.Contains(err.Error(), "op on "+d.String()) {
+		t.Errorf("codes on another device: %v", err)
 	}
 }
 
