@@ -284,6 +284,7 @@ emulated-%:
 	$(EMULATED_TEST) -run 'TestOps$$/^cuda$$/^[$*]' ./tensor
 emulated-goldens:
 	$(EMULATED_TEST) -run '^(TestTraceNamesTheKernelOfACall|TestScratchOfAStreamComesFromThePool|TestVariantsMatchTransformers)$$/^cuda$$' ./tensor ./internal/language/engine
+	$(EMULATED_TEST) -run '^TestEveryKernelIsTakenByACall$$' ./tensor
 	EMULATOR_DEVICES=2 $(EMULATED_TEST) -run 'TestTwoDevicesInTurn$$/^cuda$$' ./tensor
 
 gpu-bundle: need-go need-cc lib-cuda ## put test and benchmark binaries, fixtures and a run script into build/gpu-bundle, for a GPU host without Go

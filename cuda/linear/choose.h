@@ -93,7 +93,7 @@ enum {
     LINEAR_RING_STAGES = 3,       /* of a ring before Hopper, which has no bulk copies, */
     LINEAR_RING_MOST = 8,         /* and from 8.0 on, which has asynchronous ones, as many as fit, up to this */
     LINEAR_UNIT_ROWS = 128,       /* of W */
-    LINEAR_MANY_SHARED = 84 << 10, /* of a block of packed_many that takes 128 rows of x */
+    LINEAR_MANY_TOKENS = 64,      /* of a unit of packed_many before Hopper and after it */
     LINEAR_HALF_GROUP = 64,       /* columns of gated rows that share an exponent */
     LINEAR_SHARED_UNITS = 8192,   /* units with counters, at most */
     LINEAR_MOST_TOKENS = 4096,    /* rows of x in one go: bounds the workspace */
@@ -329,12 +329,12 @@ static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format
         double columns, end; /* what 128 columns cost, and the end of a unit */
     } hopper[] = {{64, 1, 0.7, 3}, {128, 1, 1, 3}, {128, 2, 0.91, 3}, {176, 1, 1.25, 3}, {176, 2, 1.2, 3}, {256, 2,
                   1.67, 3.5}},
-      few[] = {{64, 1, 0.9, 3}}, many[] = {{64, 1, 1.3, 3}, {128, 1, 1.4, 3}},
+      few[] = {{LINEAR_MANY_TOKENS, 1, 0.9, 3}}, many[] = {{LINEAR_MANY_TOKENS, 1, 1.3, 3}},
       *const shapes = wide ? hopper : n <= 64 ? few : many;
-    const int count = wide ? 6 : n <= 64 || gpu->shared_bytes < LINEAR_MANY_SHARED ? 1 : 2;
+    const int count = wide ? 6 : 1;
     for (int s = 0; s < count; s++) {
         const int tokens = shapes[s].tokens, pair = shapes[s].pair,
-                  places = multiprocessors / pair * (!wide && n > 64 && tokens == 64 ? 2 : 1);
+                  places = multiprocessors / pair * (!wide && n > 64 ? 2 : 1);
         if (pair > most_cluster) continue;
         const int row_blocks = (int)vb_ceil_div(rows, LINEAR_UNIT_ROWS * pair),
                   token_blocks = (int)vb_ceil_div(n, tokens);

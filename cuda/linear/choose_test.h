@@ -38,8 +38,7 @@ static void check_units(const linear_units *u, const vb_gpu *gpu, int64_t n, int
     CHECK_UNITS(wide == linear_has_wgmma(gpu) && (!wide || (u->kernel == LINEAR_PACKED_N32_SM90) == (n <= LINEAR_N32)));
     CHECK_UNITS((int64_t)u->row_blocks * u->pair * LINEAR_UNIT_ROWS >= rows &&
                 (int64_t)u->token_blocks * u->tokens >= n);
-    CHECK_UNITS(wide || ((u->tokens == 64 || (u->tokens == 128 && gpu->shared_bytes >= LINEAR_MANY_SHARED)) &&
-                         u->pair == 1 && u->cluster == 0));
+    CHECK_UNITS(wide || (u->tokens == LINEAR_MANY_TOKENS && u->pair == 1 && u->cluster == 0));
     CHECK_UNITS(u->whole <= u->row_blocks * u->token_blocks && u->ksplit >= 1 && u->ksplit <= 8);
     CHECK_UNITS(u->ksplit == 1 || (u->row_blocks * u->token_blocks - u->whole) * u->pair <= LINEAR_SHARED_UNITS);
     CHECK_UNITS(u->cluster <= 8 && (u->cluster == 0 || (u->pair == 1 && u->ksplit == 1)));

@@ -284,13 +284,14 @@ extern "C" vb_status vb_cuda_softmax_batched(void *out, const void *in, vb_dtype
                 stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads, 0,
                 plan.per_thread == 1 ? softmax_narrow_kernel<T, 1> : softmax_narrow_kernel<T, 4>, o, x, rows, (int)cols,
                 plan.lanes);
+        constexpr int most_words = sizeof(T) == 4 ? 32 : 16; // of a lane
         if (plan.kernel == ROWS_NARROW_WORDS)
             return launch_overlapped(
                 stream, (unsigned)ceil_div<int64_t>(rows, plan.threads / plan.lanes), plan.threads, 0,
                 plan.per_thread == 4    ? softmax_narrow_words_kernel<T, 4>
                 : plan.per_thread == 8  ? softmax_narrow_words_kernel<T, 8>
                 : plan.per_thread == 16 ? softmax_narrow_words_kernel<T, 16>
-                                        : softmax_narrow_words_kernel<T, 32>,
+                                        : softmax_narrow_words_kernel<T, most_words>,
                 o, x, rows, (int)cols, plan.lanes);
         if (plan.kernel == ROWS_STAGED) return launch_staged(plan, o, x, SoftmaxStaged(), rows, cols, stream);
         if (plan.kernel == ROWS_REGISTERS)

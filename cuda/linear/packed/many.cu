@@ -5,7 +5,7 @@
 // each row scaled by a power of two, converted once a call or left so by the kernel before (HalfRows).
 // Rounding costs about 0.04 % of y.
 //
-//   unit     128 rows of W x TOKENS rows of x (64, 128; on Hopper also 176 and 256), or a share of its columns
+//   unit     128 rows of W x TOKENS rows of x (64; on Hopper also 128, 176 and 256), or a share of its columns
 //   grid     a unit a block; on Hopper a block a multiprocessor, which takes units in turn. Shares and clusters divide
 //            the columns of few units; sums meet in shared memory, or the last block adds them
 //   threads  many_mma.cuh; on Hopper 8 warps of 16 rows of W, one that fetches x, three that prepare scales
@@ -244,9 +244,9 @@ vb_status multiply(const ManyX &x, Product product, const linear_units &units, v
         using S = decltype(shape);
         return launch_overlapped(stream, product.units, S::threads, S::shared, kernel, x.x, product);
     };
-    if (units.tokens == 128) return run(MmaShape<Block, 128, 2>(), mma_kernel<Block, 128, 2, SWIGLU>);
-    return units.token_blocks > 1 ? run(MmaShape<Block, 64, 2>(), mma_kernel<Block, 64, 2, SWIGLU>)
-                                  : run(MmaShape<Block, 64, 1>(), mma_kernel<Block, 64, 1, SWIGLU>);
+    constexpr int tokens = LINEAR_MANY_TOKENS;
+    return units.token_blocks > 1 ? run(MmaShape<Block, tokens, 2>(), mma_kernel<Block, tokens, 2, SWIGLU>)
+                                  : run(MmaShape<Block, tokens, 1>(), mma_kernel<Block, tokens, 1, SWIGLU>);
 }
 
 // Two products of x in one launch before Hopper, whose units have as many rows of x.
@@ -261,10 +261,10 @@ vb_status multiply_two(const ManyX &x, Product first, const linear_units &of_fir
         return launch_overlapped(stream, units, S::threads, larger(S::shared, decltype(of_b)::shared), kernel, x.x,
                                  first, second);
     };
-    if (of_first.tokens == 128)
-        return run(MmaShape<A, 128, 2>(), MmaShape<B, 128, 2>(), mma_two_kernel<A, B, 128, 2>);
-    return of_first.token_blocks > 1 ? run(MmaShape<A, 64, 2>(), MmaShape<B, 64, 2>(), mma_two_kernel<A, B, 64, 2>)
-                                     : run(MmaShape<A, 64, 1>(), MmaShape<B, 64, 1>(), mma_two_kernel<A, B, 64, 1>);
+    constexpr int tokens = LINEAR_MANY_TOKENS;
+    return of_first.token_blocks > 1
+               ? run(MmaShape<A, tokens, 2>(), MmaShape<B, tokens, 2>(), mma_two_kernel<A, B, tokens, 2>)
+               : run(MmaShape<A, tokens, 1>(), MmaShape<B, tokens, 1>(), mma_two_kernel<A, B, tokens, 1>);
 }
 
 template <bool SWIGLU = false>

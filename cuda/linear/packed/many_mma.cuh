@@ -1,12 +1,11 @@
 // many_mma.cuh: the kernel of many.cu before and after Hopper, on mma.sync.
 //
 // A warp multiplies 16 or 32 rows of W by 64 rows of x. With 32, each operand B that is read from shared memory serves
-// two instructions, and mma.sync needs operands faster than shared memory has them. Of 128 rows of x, two warps
-// dequantize the same rows of W. From 8.0 on copies are asynchronous: x two stages ahead, packed tiles one k of a tile.
+// two instructions, and mma.sync needs operands faster than shared memory has them. Units have 64 rows of x.
+// From 8.0 on copies are asynchronous: x two stages ahead, packed tiles one k of a tile.
 //
-//   shared   three stages of x [TOKENS][64], swizzled: 24 or 48 KiB; the packed tiles of 128 rows: at most 34 KiB
-//   threads  8 warps of 16 rows of W by 64 rows of x. For more rows of x, 4 warps of 32 by 64, twice a multiprocessor,
-//            or 8 warps of 32 by 64 of 128 rows of x
+//   shared   three stages of x [TOKENS][64], swizzled: 24 KiB; the packed tiles of 128 rows: at most 34 KiB
+//   threads  8 warps of 16 rows of W by 64 rows of x; for more rows of x, 4 warps of 32 by 64, twice a multiprocessor
 #ifndef VB_LINEAR_MANY_MMA_CUH
 #define VB_LINEAR_MANY_MMA_CUH
 
@@ -29,7 +28,7 @@ struct MmaShape {
     static constexpr int weights = stages * stage_bytes, inverse = weights + tile_stages * unit_warps * P::tile_bytes;
     static constexpr int exponents = inverse + TOKENS * (int)sizeof(float);
     static constexpr int shared = exponents + TOKENS * (int)sizeof(int);
-    static_assert(shared <= (TOKENS == 64 ? 64 << 10 : (int)LINEAR_MANY_SHARED), "what the chooser plans with");
+    static_assert(TOKENS == LINEAR_MANY_TOKENS && shared <= 64 << 10, "what the chooser plans with");
     static constexpr int blocks = TOKENS > 64 || (P::table && P::sixteens) ? 1 : 2; // a multiprocessor, by registers
 };
 

@@ -65,7 +65,8 @@ vb_status stored_n1(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
             return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(a.rows, warps * rows_a_warp), 32 * warps, 0,
                                      kernel, a.y, a.x, (const T *)a.w, a.bias, a.rows, (int)a.cols);
         };
-        if (sizeof(T) == 2 && a.rows >= 8192) return run(4, n1_kernel<T, 4, 2>);
+        constexpr int many = sizeof(T) == 2 ? 4 : 2; // rows a warp where there are many
+        if (a.rows >= 8192) return run(many, n1_kernel<T, many, 8 / many>);
         return run(2, n1_kernel<T, 2, 4>);
     });
 }
