@@ -243,7 +243,7 @@ func parseTarget(s string) (int, error) {
 	digits := strings.ReplaceAll(strings.TrimPrefix(s, "sm_"), ".", "")
 	n, err := strconv.Atoi(digits)
 	if err != nil || n < 10 {
-		return 0, fmt.Errorf("ptx: target %q: want a compute capability such as sm_80", s)
+		return 0, fmt.Errorf("ptx: target %q: want a compute capability such as sm_80: %w", s, kernel.ErrInvalid)
 	}
 	return n, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,7 +52,7 @@ func TestPTXIsWritten(t *testing.T) {
 	for args, want := range map[string]string{
 		"conv": `"conv"`, "gemm-naive --m 0": "m, n, k", "gemm-tiled --tile 7": "tile", "gemm-tensor-core --n -1": "m, n, k",
 		"quantized-gemm --k 255": "want a multiple", "q8_0_gemv_warp_reduce --k 33": "blocks of 32", "softmax --dim 0": "rows, dim", "layer-norm --epsilon 2": "epsilon", "attention --dim 300": "dim",
-		"softmax --target sm_9000": "target", "silu --n 0": "n: want", "gemv --weight q3_k": "Q4_K, Q5_K", "q5k_gemm_ggml --weight q4_0": "Q5_K", "q4k_gemm_ggml --weight q5_k": "Q4_K",
+		"softmax --target sm_9000": "target", "softmax --target hopper": "compute capability", "silu --n 0": "n: want", "gemv --weight q3_k": "Q4_K, Q5_K", "q5k_gemm_ggml --weight q4_0": "Q5_K", "q4k_gemm_ggml --weight q5_k": "Q4_K",
 		"rope --dim 7": "even", "rope --theta 0.5": "theta", "decode-attention --heads 8 --kv-heads 3": "divisor", "decode-attention --capacity 0": "capacity",
 		"bias-activation --activation tanh": "tanh", "silu --entry 9lives": "entry", "cache-write --heads 0": "heads", "quantize --n -1": "n: want",
 		"dequantize --k 16777216": "k: want at most", "flash_attention_causal --causal=false": "says otherwise", "rmsnorm --rms=false": "says otherwise",
@@ -59,8 +60,8 @@ func TestPTXIsWritten(t *testing.T) {
 		c := ptxCommand()
 		c.SetArgs(strings.Fields(args))
 		c.SilenceErrors, c.SilenceUsage = true, true
-		if err := c.Execute(); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", args, err, want)
+		if err := c.Execute(); err == nil || !strings.Contains(err.Error(), want) || !errors.As(err, new(usageError)) {
+			t.Errorf("%s: %v, want a usage error with %q", args, err, want)
 		}
 	}
 }
