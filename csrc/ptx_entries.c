@@ -168,8 +168,8 @@ kernel ENTRY(f32 *residual_ptr, f32 *input_ptr, f32 *output_ptr, f32 *gamma_ptr)
 });
 
 /* Turns pair i by pos * theta^(-2 i / DIM): a block a head, a thread a pair. A frequency is the part of a turn that a
- * position adds, in units of 2^-64: the product with a position loses whole turns and nothing else. FREQUENCY multiplies
- * 1 / (2 pi) by powers of theta^(-2 / DIM), one for each bit of i. */
+ * position adds, in units of 2^-64: its product with a position loses whole turns and nothing else. FREQUENCY
+ * multiplies 1 / (2 pi) by powers of theta^(-2 / DIM), one for each bit of i. */
 const char vb_ptx_rope[] = VB_PTX_SOURCE(
 kernel ENTRY(f32 *x_ptr, f32 *out_ptr, u32 pos) threads(128) {
     const half = DIM / 2;
