@@ -23,6 +23,8 @@ typedef enum vb_simd { VB_SIMD_PLAIN, VB_SIMD_AVX2, VB_SIMD_AVX512, VB_SIMD_LEVE
 #define VB_X86 1
 #define VB_TARGET_AVX2 __attribute__((target("avx2,fma,f16c")))
 #define VB_TARGET_AVX512 __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")))
+#define VB_TARGET_VBMI \
+    __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512vbmi")))
 #if defined __linux__ && __GNUC__ >= 11 && !defined __clang__
 #define VB_AMX 1
 #define VB_TARGET_AMX \
@@ -61,6 +63,7 @@ typedef struct vb_cpu_device {
     _Atomic int references; /* its own handle, and one of each stream and event */
     vb_simd simd;
     bool tiles; /* of int8 (AMX), beside VB_SIMD_AVX512 */
+    bool vbmi;  /* AVX-512 VBMI, beside VB_SIMD_AVX512 */
     vb_cpu_pool *pool;
 } vb_cpu_device;
 

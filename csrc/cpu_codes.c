@@ -122,41 +122,37 @@ VB_TARGET_AVX2 VB_INLINE __m128 reduce_products(__m256i a, __m256i b, __m256i c,
     return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
 }
 
+/* The codes of the four slots of a vector, side by side. */
+VB_TARGET_AVX2 VB_INLINE void unpack_avx2(__m256i q[4], __m256i codes) {
+    const __m256i mask = _mm256_set1_epi8(3);
+    _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++)
+        q[slot] = _mm256_and_si256(slot ? _mm256_srli_epi16(codes, 2 * slot) : codes, mask);
+}
+
 /* A number of 16 bits is the sum of a run, and its factor's turn is where it is widened. */
 VB_TARGET_AVX2 VB_INLINE void products_avx2(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride,
                                             int64_t bytes, const int8_t *x, int64_t row_of_x, const int16_t *factors,
                                             int64_t row_of_factors, const int R, const int N) {
-    const __m256i mask = _mm256_set1_epi8(3);
     __m256i sum[8];
     _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
     uint8_t last[4][VECTOR] = {{0}};
     for (int64_t b = 0; b < bytes; b += VECTOR) {
         const uint8_t *at[4];
         find_codes(at, last, w, stride, bytes, b, R);
-        _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++) {
-            __m256i codes[4], runs[8];
-            _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-                codes[r] = _mm256_loadu_si256((const __m256i *)at[r] + half);
-            _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
+        _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++)
+            _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
                 __m256i q[4];
-                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-                    q[r] = _mm256_and_si256(slot ? _mm256_srli_epi16(codes[r], 2 * slot) : codes[r], mask);
+                unpack_avx2(q, _mm256_loadu_si256((const __m256i *)at[r] + half));
                 _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
-                    const __m256i a =
-                        _mm256_load_si256((const __m256i *)(x + i * row_of_x + 4 * b + slot * VECTOR) + half);
-                    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
-                        const __m256i p = _mm256_maddubs_epi16(q[r], a);
-                        runs[r * N + i] = in_order(slot ? _mm256_add_epi16(runs[r * N + i], p) : p);
-                    }
+                    const __m256i *const a = (const __m256i *)(x + i * row_of_x + 4 * b) + half;
+                    const __m256i *const f = (const __m256i *)(factors + i * row_of_factors + 4 * b / VB_CODES_RUN);
+                    const __m256i run = _mm256_add_epi16(
+                        _mm256_add_epi16(_mm256_maddubs_epi16(q[0], a[0]), _mm256_maddubs_epi16(q[1], a[2])),
+                        _mm256_add_epi16(_mm256_maddubs_epi16(q[2], a[4]), _mm256_maddubs_epi16(q[3], a[6])));
+                    sum[r * N + i] = in_order(
+                        _mm256_add_epi32(sum[r * N + i], _mm256_madd_epi16(run, _mm256_loadu_si256(f + half))));
                 }
             }
-            _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
-                const __m256i f =
-                    _mm256_loadu_si256((const __m256i *)(factors + i * row_of_factors + 4 * b / VB_CODES_RUN) + half);
-                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-                    sum[r * N + i] = _mm256_add_epi32(sum[r * N + i], _mm256_madd_epi16(runs[r * N + i], f));
-            }
-        }
     }
     float all[8];
     _Pragma("GCC unroll 2") for (int i = 0; i < R * N; i += 4)
@@ -175,36 +171,42 @@ VB_TARGET_AVX512 VB_INLINE __m128 reduce_products_avx512(__m512i a, __m512i b, _
     return _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
 }
 
+/* Keeps a vector in a register, in place of reading it for each use. */
+VB_TARGET_AVX512 VB_INLINE __m512i held(__m512i x) {
+    __asm__("" : "+v"(x));
+    return x;
+}
+
+/* Two rows of codes share what is read of x: a core reads half as much as it multiplies. */
 VB_TARGET_AVX512 VB_INLINE void products_avx512(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride,
                                                 int64_t bytes, const int8_t *x, int64_t row_of_x,
                                                 const int16_t *factors, int64_t row_of_factors, const int R,
                                                 const int N) {
     const __m512i mask = _mm512_set1_epi8(3);
-    __m512i sum[8];
-    _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) sum[i] = _mm512_setzero_si512();
+    __m512i sum[16];
+    _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++) sum[i] = _mm512_setzero_si512();
     for (int64_t b = 0; b < bytes; b += VECTOR) {
-        __m512i codes[4], runs[8];
+        __m512i codes[4], q[4][4];
         load_codes(codes, w, stride, bytes, b, R);
-        _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
-            __m512i q[4];
-            _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-                q[r] = _mm512_and_si512(slot ? _mm512_srli_epi16(codes[r], 2 * slot) : codes[r], mask);
-            _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
-                const __m512i a = _mm512_load_si512(x + i * row_of_x + 4 * b + slot * VECTOR);
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+            _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++)
+                q[r][slot] = _mm512_and_si512(slot ? _mm512_srli_epi16(codes[r], 2 * slot) : codes[r], mask);
+        _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
+            __m512i runs[4];
+            _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
+                const __m512i a = held(_mm512_load_si512(x + i * row_of_x + 4 * b + slot * VECTOR));
                 _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
-                    const __m512i p = _mm512_maddubs_epi16(q[r], a);
-                    runs[r * N + i] = slot ? _mm512_add_epi16(runs[r * N + i], p) : p;
+                    const __m512i p = _mm512_maddubs_epi16(q[r][slot], a);
+                    runs[r] = slot ? _mm512_add_epi16(runs[r], p) : p;
                 }
             }
-        }
-        _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
-            const __m512i f = _mm512_loadu_si512(factors + i * row_of_factors + 4 * b / VB_CODES_RUN);
+            const __m512i f = held(_mm512_loadu_si512(factors + i * row_of_factors + 4 * b / VB_CODES_RUN));
             _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-                sum[r * N + i] = _mm512_dpwssd_epi32(sum[r * N + i], runs[r * N + i], f);
+                sum[r * N + i] = held(_mm512_dpwssd_epi32(sum[r * N + i], runs[r], f));
         }
     }
-    float all[8];
-    _Pragma("GCC unroll 2") for (int i = 0; i < R * N; i += 4)
+    float all[16];
+    _Pragma("GCC unroll 4") for (int i = 0; i < R * N; i += 4)
         _mm_storeu_ps(all + i, reduce_products_avx512(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
     for (int r = 0; r < R; r++)
         for (int i = 0; i < N; i++) sums[r][i] = all[r * N + i];
@@ -219,14 +221,16 @@ VB_TARGET_AVX512 VB_INLINE void products_avx512(float (*sums)[VB_CODES_TILE], co
 PRODUCTS(avx2, VB_TARGET_AVX2, 1, 1)
 PRODUCTS(avx2, VB_TARGET_AVX2, 1, 2)
 PRODUCTS(avx2, VB_TARGET_AVX2, 1, 4)
+PRODUCTS(avx2, VB_TARGET_AVX2, 1, 8)
 PRODUCTS(avx2, VB_TARGET_AVX2, 2, 2)
-PRODUCTS(avx2, VB_TARGET_AVX2, 2, 4)
 PRODUCTS(avx2, VB_TARGET_AVX2, 4, 1)
 PRODUCTS(avx512, VB_TARGET_AVX512, 1, 1)
 PRODUCTS(avx512, VB_TARGET_AVX512, 1, 2)
 PRODUCTS(avx512, VB_TARGET_AVX512, 1, 4)
+PRODUCTS(avx512, VB_TARGET_AVX512, 1, 8)
 PRODUCTS(avx512, VB_TARGET_AVX512, 2, 2)
 PRODUCTS(avx512, VB_TARGET_AVX512, 2, 4)
+PRODUCTS(avx512, VB_TARGET_AVX512, 2, 8)
 PRODUCTS(avx512, VB_TARGET_AVX512, 4, 1)
 
 typedef void (*products_function)(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
@@ -235,10 +239,12 @@ typedef struct product_tile {
     int n, rows;
     products_function several, one;
 } product_tile;
-static const product_tile product_tiles_avx2[] = {{4, 2, products_avx2_2_4, products_avx2_1_4},
+static const product_tile product_tiles_avx2[] = {{8, 1, products_avx2_1_8, products_avx2_1_8},
+                                                  {4, 1, products_avx2_1_4, products_avx2_1_4},
                                                   {2, 2, products_avx2_2_2, products_avx2_1_2},
                                                   {1, 4, products_avx2_4_1, products_avx2_1_1}};
-static const product_tile product_tiles_avx512[] = {{4, 2, products_avx512_2_4, products_avx512_1_4},
+static const product_tile product_tiles_avx512[] = {{8, 2, products_avx512_2_8, products_avx512_1_8},
+                                                    {4, 2, products_avx512_2_4, products_avx512_1_4},
                                                     {2, 2, products_avx512_2_2, products_avx512_1_2},
                                                     {1, 4, products_avx512_4_1, products_avx512_1_1}};
 

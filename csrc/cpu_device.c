@@ -53,6 +53,14 @@ static bool has_tiles(void) {
 #endif
 }
 
+static bool has_vbmi(void) {
+#if VB_X86
+    return __builtin_cpu_supports("avx512vbmi") != 0;
+#else
+    return false;
+#endif
+}
+
 /* The best level, lowered to the level that VIBRANT_SIMD names; false where it names no level. "amx" is the best. */
 static bool choose_simd(vb_simd *simd, bool *tiles) {
     static const char *const names[VB_SIMD_LEVELS] = {"plain", "avx2", "avx512"};
@@ -108,6 +116,7 @@ static vb_status device_open(vb_device **device, int index, const vb_device_opti
     d->base.backend = &vb_cpu_backend;
     d->simd = simd;
     d->tiles = tiles;
+    d->vbmi = simd == VB_SIMD_AVX512 && has_vbmi();
     atomic_init(&d->references, 1);
     d->pool = vb_cpu_pool_create(threads);
     if (!d->pool) {

@@ -3,7 +3,7 @@
  * With dot products of bytes (AVX-512 VNNI) nothing is looked up: columns are rounded to 16 bits, whose upper and lower
  * bytes are rows of activations for cpu_codes.h. Nor is it with AVX2, or for MANY_COLUMNS where there are no int8
  * tiles: columns are rounded to 8 bits by runs of eight then (cpu_tmac_scaled.c). Groups of less than 64 elements are
- * looked up there too.
+ * looked up there too. WORDS_COLUMNS and more are looked up by words with AVX-512 VBMI (cpu_tmac_words.c).
  *
  * Otherwise activations are rounded to 10 bits by runs of up to 32 elements. Two neighbours have a table of their 16
  * sums, of 16 bits: in two tables of bytes, so that a byte shuffle looks up the low or high byte of as many rows as a
@@ -22,7 +22,8 @@
 #include <arm_neon.h>
 #endif
 
-enum { RUN_BYTES = 8, CHUNK = 8, MOST_ROWS = 64, MOST_CODE = 511, PAIR_BYTES = 32, MANY_COLUMNS = 4 };
+enum { RUN_BYTES = 8, CHUNK = 8, MOST_ROWS = 64, MOST_CODE = 511, PAIR_BYTES = 32 };
+enum { MANY_COLUMNS = 4, WORDS_COLUMNS = 8 };
 enum { RUN_TABLE = 2 * RUN_BYTES * PAIR_BYTES };
 
 /* ---- the table of floats ----------------------------------------------------------------------------------------- */
@@ -91,7 +92,7 @@ static void round_range(void *context, int worker, int64_t begin, int64_t end) {
     const matmul_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
     for (int64_t column = begin; column < end; column++) {
-        const float factor = vb_tmac_norm_factor(a, column);
+        const float factor = vb_tmac_norm_factor(a, a->activations + column, a->n);
         for (int64_t r = 0; r < j->runs; r++) {
             const run u = run_at(j, r);
             float x[4 * RUN_BYTES] = {0}, most = 0;
@@ -492,7 +493,10 @@ vb_status vb_cpu_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream)
         return VB_OK;
     }
 #if VB_X86
-    const bool many = args->n >= MANY_COLUMNS && !vb_cpu_device_of(stream)->tiles;
+    const vb_cpu_device *device = vb_cpu_device_of(stream);
+    if (device->vbmi && !device->tiles && args->groups == 1 && args->k > 0 && args->n >= WORDS_COLUMNS)
+        return vb_cpu_tmac_words(args, stream);
+    const bool many = args->n >= MANY_COLUMNS && !device->tiles;
     if ((job.simd == VB_SIMD_AVX2 || (job.simd == VB_SIMD_AVX512 && many)) && args->k > 0 && job.group_bytes >= 16)
         return vb_cpu_tmac_scaled(args, stream);
 #endif

@@ -6,33 +6,46 @@
 
 #include "cpu.h"
 
-/* The factor of the norm of column j. */
-static inline float vb_tmac_norm_factor(const vb_tmac_matmul_args *a, int64_t j) {
+/* The factor of the norm of a column whose elements lie `stride` apart. */
+static inline float vb_tmac_norm_factor(const vb_tmac_matmul_args *a, const float *x, int64_t stride) {
     if (!a->normed) return 1.0f;
     double squares = 0;
-    for (int64_t k = 0; k < a->k; k++) squares += (double)a->activations[k * a->n + j] * a->activations[k * a->n + j];
+    for (int64_t k = 0; k < a->k; k++) squares += (double)x[k * stride] * x[k * stride];
     return (float)(1.0 / sqrt(squares / (double)a->k + (double)a->eps));
 }
 
-/* Column j of the activations, normed: h[k]. Returns the greatest absolute value; NaN stays, since its bits are above
- * those of an infinity. */
-static inline float vb_tmac_column(float *h, const vb_tmac_matmul_args *a, int64_t j) {
-    const float factor = vb_tmac_norm_factor(a, j), *norm = a->normed ? a->norm : NULL;
+/* Norms a column h[k], where that is asked for. */
+static inline void vb_tmac_norm(float *h, const vb_tmac_matmul_args *a) {
+    if (!a->normed) return;
+    const float factor = vb_tmac_norm_factor(a, h, 1), *norm = a->norm;
+    for (int64_t k = 0; k < a->k; k++) h[k] = h[k] * factor * (norm ? norm[k] : 1.0f);
+}
+
+/* The greatest absolute value of x[n]; NaN stays, since its bits are above those of an infinity. */
+static inline float vb_tmac_greatest(const float *x, int64_t n) {
     int32_t most = 0;
-    if (a->n == 1)
-        memcpy(h, a->activations, (size_t)a->k * 4);
-    else
-        for (int64_t k = 0; k < a->k; k++) h[k] = a->activations[k * a->n + j];
-    for (int64_t k = 0; k < a->k && a->normed; k++) h[k] = h[k] * factor * (norm ? norm[k] : 1.0f);
-    for (int64_t k = 0; k < a->k; k++) {
-        const int32_t size = (int32_t)(vb_float_bits(h[k]) & 0x7fffffff);
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t size = (int32_t)(vb_float_bits(x[i]) & 0x7fffffff);
         most = size > most ? size : most;
     }
     return vb_bits_float((uint32_t)most);
 }
 
+/* Column j of the activations, normed: h[k]. Returns the greatest absolute value. */
+static inline float vb_tmac_column(float *h, const vb_tmac_matmul_args *a, int64_t j) {
+    if (a->n == 1)
+        memcpy(h, a->activations, (size_t)a->k * 4);
+    else
+        for (int64_t k = 0; k < a->k; k++) h[k] = a->activations[k * a->n + j];
+    vb_tmac_norm(h, a);
+    return vb_tmac_greatest(h, a->k);
+}
+
 /* The product by int8 activations with a factor for each eight of them (cpu_tmac_scaled.c), with AVX2. Each group has
  * at least 16 bytes of a row. */
 vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream);
+
+/* The product by looking up words of 16 bits (cpu_tmac_words.c), with AVX-512 VBMI. There is one group. */
+vb_status vb_cpu_tmac_words(const vb_tmac_matmul_args *args, vb_stream *stream);
 
 #endif

@@ -10,7 +10,7 @@
 #if VB_X86
 #include <immintrin.h>
 
-enum { MOST_CODE = 127, MOST_FACTOR = VB_CODES_FACTOR, RUN = VB_CODES_RUN, BLOCK = 16 };
+enum { MOST_CODE = 127, MOST_FACTOR = VB_CODES_FACTOR, RUN = VB_CODES_RUN, BLOCK = 8 };
 
 typedef struct scaled_job {
     const vb_tmac_matmul_args *a;

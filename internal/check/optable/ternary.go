@@ -430,7 +430,8 @@ func tmacLUTOp() *Op {
 	}
 }
 
-// tmacOp has {m, n, k, groups}; 0 groups are no scales. Flags: "table" (given), "norm", "weight" (of the norm), "settled".
+// tmacOp has {m, n, k, groups}; 0 groups are no scales. Flags: "table" (given), "norm", "weight" (of the norm), "settled",
+// "ternary" (no code of 3).
 func tmacOp() *Op {
 	return &Op{
 		Name: "TMACMatMul", NoPTX: true,
@@ -442,6 +443,9 @@ func tmacOp() *Op {
 			Case{Label: "norm", Dims: []int{31, 5, 260, 1}, Flags: "norm"}, Case{Label: "deep", Dims: []int{5, 1, 20480, 1}},
 			Case{Label: "whole_groups", Dims: []int{70, 1, 1536, 3}}, Case{Label: "whole_groups", Dims: []int{33, 6, 3200, 1}, Flags: "norm_weight"},
 			Case{Label: "whole", Dims: []int{47, 2, 64, 1}}, Case{Label: "whole", Dims: []int{129, 9, 10240, 0}}, Case{Label: "whole_groups", Dims: []int{31, 3, 33024, 129}},
+			Case{Label: "words", Dims: []int{31, 8, 1, 1}, Flags: "ternary"}, Case{Label: "words", Dims: []int{300, 13, 777, 0}, Flags: "ternary"},
+			Case{Label: "words", Dims: []int{160, 9, 1154, 1}, Flags: "ternary_norm_weight"}, Case{Label: "words", Dims: []int{65, 35, 9216, 1}, Flags: "ternary"},
+			Case{Label: "words", Dims: []int{165, 10, 190, 1}},
 			Case{Label: "bits", Dims: []int{33, 1, 4096, 1}}, Case{Label: "bits", Dims: []int{47, 1, 8192, 0}}, Case{Label: "bits", Dims: []int{35, 1, 10240, 1}, Flags: "norm_weight"}, Case{Label: "bits", Dims: []int{33, 1, 13888, 1}, Flags: "norm_weight"}, Case{Label: "bits", Dims: []int{1, 1, 64, 1}, Flags: "settled"},
 			Case{Label: "bits", Dims: []int{5003, 1, 128, 1}, Flags: "settled"}, Case{Label: "bits", Dims: []int{70, 1, 3200, 1}, Flags: "norm_settled"},
 			Case{Label: "bits", Dims: []int{35, 1, 1600, 0}, Flags: "norm_weight"},
@@ -451,6 +455,11 @@ func tmacOp() *Op {
 		Inputs: func(g *Generator, c Case) []*Array {
 			m, n, k, groups := c.Dims[0], c.Dims[1], c.Dims[2], c.Dims[3]
 			in := []*Array{g.codes(m, (k+3)/4), g.Normal(tensor.F32, k, n), nil, nil, nil}
+			if hasFlag(c, "ternary") {
+				for i, b := range in[0].Raw {
+					in[0].Raw[i] = b &^ (b >> 1 & 0x55)
+				}
+			}
 			if groups > 0 {
 				in[2] = g.Normal(tensor.F32, m, groups)
 			}
