@@ -14,7 +14,7 @@
     X(TERNARY_BIT_LINEAR, "bit_linear", "ternary/mma_b1.cu", \
       "bit_linear of one row, interleaved weights, up to three matrices (9.0)") \
     X(TERNARY_GEMV, "w2a8_gemv", "ternary/w2a8_gemv.cu", \
-      "w2a8_gemv of up to 4 rows, interleaved weights, before 8.0") \
+      "w2a8_gemv of up to 4 rows, interleaved weights, before 8.0; of one row of more than 16384 columns, 9.0") \
     X(TERNARY_WORDS, "w2a8_words", "ternary/w2a8_any.cu", \
       "w2a8_gemv by words of 4 bytes: other layouts, narrow reads") \
     X(TERNARY_BYTES, "w2a8_bytes", "ternary/w2a8_any.cu", "w2a8_gemv by bytes: rows, or activations, not aligned")     \
@@ -138,6 +138,9 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
     return b;
 }
 
+/* Longer rows than products of bits have go to a warp each, or from so many rows on in pairs. */
+enum { TERNARY_BITS_ROW_BYTES = TERNARY_BITS_THREADS / 32 * 2 * 64, TERNARY_PAIRS = 2560 };
+
 static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
     ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}};
     const int words = vb_aligned16(a->activations) && (uintptr_t)a->weights % 4 == 0 && a->row_bytes % 4 == 0 &&
@@ -151,6 +154,12 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
         if (c.bits.blocks > 0) {
             c.kernel = TERNARY_BITS;
             c.threads = c.bits.threads, c.lanes = 4, c.tile = 1, c.blocks = c.bits.blocks;
+            return c;
+        }
+        if (a->row_bytes > TERNARY_BITS_ROW_BYTES && a->lanes == 0 && !a->persistent) {
+            c.kernel = TERNARY_GEMV, c.lanes = 32;
+            c.tile = a->n >= TERNARY_PAIRS ? 2 : 1, c.threads = c.tile == 2 ? 128 : 256;
+            c.blocks = vb_ceil_div(a->n, c.threads / c.lanes * c.tile);
             return c;
         }
     }

@@ -84,6 +84,15 @@ static void test_ternary(void) {
     a.threads = 0;
     a.lanes = 8;
     CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_GEMV, "20480 x 3200 with 8 lanes");
+    a = w2a8_of(1, 8192, 16384);
+    CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_BITS, "8192 x 16384");
+    a = w2a8_of(1, 8192, 16448);
+    c = choose_w2a8_gemv(&a, &gpus[7]);
+    CHECK(c.kernel == TERNARY_GEMV && c.lanes == 32 && c.tile == 2 && c.blocks == 1024, "8192 x 16448");
+    CHECK(choose_w2a8_gemv(&a, &gpus[4]).kernel == TERNARY_TILES, "8192 x 16448 before Hopper");
+    a.n = 2048;
+    c = choose_w2a8_gemv(&a, &gpus[7]);
+    CHECK(c.kernel == TERNARY_GEMV && c.lanes == 32 && c.tile == 1 && c.blocks == 256, "2048 x 16448");
     vb_bit_linear_args b = {0};
     b.m = 1, b.n = 2560, b.n2 = b.n3 = 640, b.k = 2560, b.layout = VB_INT2_INTERLEAVED, b.row_bytes = 640;
     b.in = (const float *)ALIGNED, b.weights = b.weights2 = b.weights3 = ALIGNED;
