@@ -223,6 +223,7 @@ PRODUCTS(avx2, VB_TARGET_AVX2, 1, 2)
 PRODUCTS(avx2, VB_TARGET_AVX2, 1, 4)
 PRODUCTS(avx2, VB_TARGET_AVX2, 1, 8)
 PRODUCTS(avx2, VB_TARGET_AVX2, 2, 2)
+PRODUCTS(avx2, VB_TARGET_AVX2, 2, 4)
 PRODUCTS(avx2, VB_TARGET_AVX2, 4, 1)
 PRODUCTS(avx512, VB_TARGET_AVX512, 1, 1)
 PRODUCTS(avx512, VB_TARGET_AVX512, 1, 2)
@@ -240,7 +241,7 @@ typedef struct product_tile {
     products_function several, one;
 } product_tile;
 static const product_tile product_tiles_avx2[] = {{8, 1, products_avx2_1_8, products_avx2_1_8},
-                                                  {4, 1, products_avx2_1_4, products_avx2_1_4},
+                                                  {4, 2, products_avx2_2_4, products_avx2_1_4},
                                                   {2, 2, products_avx2_2_2, products_avx2_1_2},
                                                   {1, 4, products_avx2_4_1, products_avx2_1_1}};
 static const product_tile product_tiles_avx512[] = {{8, 2, products_avx512_2_8, products_avx512_1_8},
@@ -248,12 +249,16 @@ static const product_tile product_tiles_avx512[] = {{8, 2, products_avx512_2_8, 
                                                     {2, 2, products_avx512_2_2, products_avx512_1_2},
                                                     {1, 4, products_avx512_4_1, products_avx512_1_1}};
 
+/* Bytes of a row of codes up to which a first-level cache has eight columns. */
+enum { NEAR = 640 };
+
 void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                           int rows, const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors,
                           int n, vb_simd simd) {
     const product_tile *t = simd == VB_SIMD_AVX512 ? product_tiles_avx512 : product_tiles_avx2;
+    const int most = bytes <= NEAR ? 8 : 4;
     for (int i = 0; i < n; i += t->n) {
-        while (t->n > n - i) t++;
+        while (t->n > vb_min(most, n - i)) t++;
         const int8_t *at = x + i * row_of_x;
         const int16_t *f = factors + i * row_of_factors;
         int r = 0;
