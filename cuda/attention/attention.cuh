@@ -130,6 +130,44 @@ VB_DEVICE int cut_keys(KeyRange *mine, KeyRange all, int part, int count, int st
     return larger(1, ceil_div(all.hi - all.lo, each));
 }
 
+// The sum over some keys of a row, relative to their greatest score.
+struct RowPart {
+    float max, sum;
+    float4 out;
+};
+// The sum of n such in memory, eight of which are on their way at once. stats(i) is the greatest score and the sum of
+// the i-th, out(i, stats) its outputs.
+template <class S, class O>
+VB_DEVICE RowPart add_stored_parts(int n, S stats, O out) {
+    constexpr int at_once = 8;
+    RowPart all = {Max::identity(), 0.0f, make_float4(0, 0, 0, 0)};
+#pragma unroll 1
+    for (int first = 0; first < n; first += at_once) {
+        float2 part[at_once];
+        float4 x[at_once];
+#pragma unroll
+        for (int i = 0; i < at_once; i++)
+            part[i] = first + i < n ? stats(first + i) : make_float2(Max::identity(), 0.0f);
+#pragma unroll
+        for (int i = 0; i < at_once; i++)
+            x[i] = first + i < n ? out(first + i, part[i]) : make_float4(0, 0, 0, 0);
+        float max = all.max;
+#pragma unroll
+        for (int i = 0; i < at_once; i++) max = Max::combine(max, part[i].x);
+        const float from = max == Max::identity() ? 0.0f : max, keep = exp2_fast(all.max - from);
+        all.max = max, all.sum *= keep;
+        all.out.x *= keep, all.out.y *= keep, all.out.z *= keep, all.out.w *= keep;
+#pragma unroll
+        for (int i = 0; i < at_once; i++) {
+            const float weight = exp2_fast(part[i].x - from);
+            all.sum += part[i].y * weight;
+            all.out.x += x[i].x * weight, all.out.y += x[i].y * weight;
+            all.out.z += x[i].z * weight, all.out.w += x[i].w * weight;
+        }
+    }
+    return all;
+}
+
 // Adds up the parts of a tile and writes `rows` rows of out: vectors of four dimensions from `first` on, `step` apart.
 template <class TQ>
 VB_DEVICE void add_parts_of_tile(const AttentionShape &a, const AttentionParts &parts, int64_t tile, int tile_rows,
@@ -163,6 +201,32 @@ VB_DEVICE void add_parts_of_tile(const AttentionShape &a, const AttentionParts &
     }
 }
 
+// The same of more than eight parts, for which loads one after the other would wait.
+template <class TQ>
+VB_DEVICE void add_many_parts_of_tile(const AttentionShape &a, const AttentionParts &parts, int64_t tile,
+                                      int tile_rows, unsigned b, unsigned kv_head, unsigned first_row, int rows,
+                                      int dim_stride, int first, int step) {
+    const int chunks = (a.values + 3) / 4;
+    for (int item = first; item < rows * chunks; item += step) {
+        const int row = item / chunks, d = item % chunks * 4;
+        const auto slot = [&](int p) { return (tile * parts.count + p) * tile_rows + row; };
+        const RowPart all = add_stored_parts(
+            parts.count, [&](int p) { return __ldcg(parts.stats + slot(p)); },
+            [&](int p, float2 stats) {
+                const float4 *const sums = reinterpret_cast<const float4 *>(parts.partial + slot(p) * dim_stride + d);
+                return stats.y != 0.0f ? __ldcg(sums) : make_float4(0, 0, 0, 0);
+            });
+        const float sink = sink_of(a, kv_head, first_row + row), max = fmaxf(sink, all.max);
+        const float base = max == Max::identity() ? 0.0f : max, weight = exp2_fast(all.max - base);
+        const float sum = exp2_fast(sink - base) + all.sum * weight, scale = sum > 0.0f ? weight / sum : sum;
+        const float out[4] = {all.out.x * scale, all.out.y * scale, all.out.z * scale, all.out.w * scale};
+        TQ *const target = (TQ *)a.out + out_offset(a, b, kv_head, first_row + row) + d;
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (d + e < a.values) target[e] = from_float<TQ>(out[e]);
+    }
+}
+
 // Ends a tile in parts: the last of `blocks` blocks adds the `active` parts up.
 template <class TQ>
 VB_DEVICE void combine_parts(const AttentionShape &a, const AttentionParts &parts, int64_t tile, int tile_rows,
@@ -176,17 +240,20 @@ VB_DEVICE void combine_parts(const AttentionShape &a, const AttentionParts &part
 constexpr int add_attention_threads = 256;
 
 // Adds up the parts of tile blockIdx.y: a thread has a vector of four dimensions.
-template <class TQ>
+template <class TQ, bool MANY>
 __global__ void __launch_bounds__(add_attention_threads)
     add_attention_parts_kernel(AttentionShape a, AttentionParts parts, int tile_rows, int dims) {
     wait_for_previous_kernel();
     release_next_kernel();
     const unsigned tile = blockIdx.y, head = tile / a.tiles, first_row = (tile - head * a.tiles) * tile_rows;
     const unsigned b = head / (unsigned)a.kv_heads, kv_head = head - b * (unsigned)a.kv_heads;
-    add_parts_of_tile<TQ>(a, parts, tile, tile_rows, parts.count, b, kv_head, first_row,
-                          (int)smaller<unsigned>(tile_rows, a.rows - first_row), dims,
-                          (int)(blockIdx.x * add_attention_threads + threadIdx.x),
-                          (int)gridDim.x * add_attention_threads);
+    const int rows = (int)smaller<unsigned>(tile_rows, a.rows - first_row);
+    const int first = (int)(blockIdx.x * add_attention_threads + threadIdx.x),
+              step = (int)gridDim.x * add_attention_threads;
+    if (MANY)
+        add_many_parts_of_tile<TQ>(a, parts, tile, tile_rows, b, kv_head, first_row, rows, dims, first, step);
+    else
+        add_parts_of_tile<TQ>(a, parts, tile, tile_rows, parts.count, b, kv_head, first_row, rows, dims, first, step);
 }
 // Enqueues that addition, if there are parts.
 template <class TQ>
@@ -194,10 +261,13 @@ vb_status add_attention_parts(const AttentionShape &a, const AttentionParts &par
                               vb_stream *stream) {
     if (parts.count == 1) return VB_OK;
     const int64_t vectors = smaller<int64_t>(tile_rows, a.rows) * ceil_div(a.values, 4);
+    const bool many = parts.count > 8 && compiled_for(stream) < 90; // measured before Hopper alone
     return launch_overlapped(stream,
                              dim3((unsigned)ceil_div<int64_t>(vectors, add_attention_threads),
                                   (unsigned)(a.tiles * a.batch * a.kv_heads)),
-                             add_attention_threads, 0, add_attention_parts_kernel<TQ>, a, parts, tile_rows, dims);
+                             add_attention_threads, 0,
+                             many ? add_attention_parts_kernel<TQ, true> : add_attention_parts_kernel<TQ, false>, a,
+                             parts, tile_rows, dims);
 }
 
 // As many parts a tile as make `wanted` in all, at most `most`; allocates their memory.

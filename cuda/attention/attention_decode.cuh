@@ -40,6 +40,7 @@ struct DecodePlan {
     bool narrow;    // queries and results have 16 bits
     // where parts meet in pairs, of which there are a power of two then: [tile][pair][row][dimension / 2]; or null
     uint4 *meeting;
+    float spread; // before Hopper a tile has this times the root of its turns in parts at most
 };
 
 // The work of a block: which tile, and with how many other blocks.
@@ -99,6 +100,9 @@ VB_DEVICE void take_turn(Part *part, KeyRange all, const DecodePlan &plan) {
         for (part->parts = 1; 2 * part->parts <= clusters && keys > 2 * part->parts * turn;) part->parts *= 2;
     else
         part->parts = keys <= 2 * turn ? 1 : smaller(clusters, ceil_div(keys, turn));
+#if __CUDA_ARCH__ < 900
+    part->parts = smaller(part->parts, 1 + (int)(plan.spread * sqrtf((float)keys / turn)));
+#endif
     part->all = all;
     part->first = start + index * turn + ((int)(threadIdx.x / 32) * plan.cluster + rank) * unit_keys;
     part->stride = part->parts * turn;
@@ -159,11 +163,6 @@ VB_DEVICE bool plan_part(Part *part, const AttentionShape &a, int slots) {
     return false;
 }
 
-// The sum over some keys of a row, relative to their greatest score.
-struct RowPart {
-    float max, sum;
-    float4 out;
-};
 // The sum of n such: stats(i) is the greatest score and the sum of the i-th, out(i) its outputs.
 template <class S, class O>
 VB_DEVICE RowPart add_parts(int n, S stats, O out) {
@@ -287,6 +286,8 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
             plan->meeting = zero_slots(stream);
 #endif
         if (clusters == 1 || plan->meeting) parts = 0;
+        // More parts leave each fewer keys, and the last block more to add up.
+        plan->spread = 128.0f / sqrtf((float)smaller<int64_t>(tile_rows, shape.rows) * (float)dims);
         // Sequences are read from memory that the kernel before may be writing.
         plan->foretold = !shape.sequences && (shape.seq == 1 || !shape.positions);
     }

@@ -322,6 +322,17 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     }
     // The last of the blocks that have parts of these items adds them up.
     if (!last_arriver(plan.counters + part.tile * cluster + rank, (unsigned)part.parts, &flag)) return;
+#if __CUDA_ARCH__ < 900 // measured there alone
+    if (part.parts > 8) {
+        for (int item = threadIdx.x; item < mine; item += threads)
+            store_part<TQ>(a, plan, part, row_of(item), dimension_of(item),
+                           add_stored_parts(
+                               part.parts,
+                               [&](int p) { return __ldcg(plan.stats + place(part.first_slot + p, item)); },
+                               [&](int p, float2) { return __ldcg(plan.partial + place(part.first_slot + p, item)); }));
+        return;
+    }
+#endif
     for (int item = threadIdx.x; item < mine; item += threads)
         store_part<TQ>(a, plan, part, row_of(item), dimension_of(item),
                        add_parts(

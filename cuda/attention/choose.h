@@ -236,17 +236,27 @@ static inline int attention_f32_suits(const vb_attention_args *a, const vb_gpu *
 
 /* ---- choice ------------------------------------------------------------------------------------------------------ */
 
+/* The same as attention_prompts without Hopper's instructions: docs/experiments/2026-11-28-portable.md. */
+static inline int attention_prompts_portable(const vb_attention_args *a, const vb_gpu *gpu, int copied) {
+    const int64_t rows = attention_rows(a), keys = a->kv_len, sms = gpu->multiprocessors;
+    if (a->type != a->kv_type) return 0;
+    if (keys <= (rows >= 16 ? 128 : 96)) return 1;
+    if (!copied) { /* blocks of tiles of prompts share keys; those of attention_decode not where each is alone */
+        const int64_t tiles = attention_tiles(a, attention_decode_tile_rows(a));
+        if (2 * tiles > sms && tiles <= sms && keys > 2048) return 1;
+        if (a->dim > 128 && rows > 8) return 1;
+    }
+    return rows > 16 ? keys <= 128 * attention_tiles(a, ATTENTION_PREFILL_ROWS) : a->dim > 128 && keys <= 1024;
+}
 /* Whether tiles of prompts take less time than blocks that share keys: of more than 16 rows where keys are few or many
  * multiprocessors have a tile, of fewer where a third have, of up to 8 where half have. Over few keys they do for
- * 16-bit queries, whose conversion costs nothing. Times of 200 random cases: docs/experiments/2026-11-27-shapes.md;
- * before Hopper of 90, docs/experiments/2026-11-28-portable.md. */
-static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gpu) {
+ * 16-bit queries, whose conversion costs nothing. Times of 200 random cases: docs/experiments/2026-11-27-shapes.md.
+ * `copied`: of copies in the workspace. */
+static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gpu, int copied) {
     const int64_t rows = attention_rows(a), tiles = attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS),
                   sms = gpu->multiprocessors, keys = a->kv_len;
     const int few_keys = keys <= 128 * tiles;
-    if (!attention_prefill_sm90_suits(a, gpu))
-        return a->type == a->kv_type && (keys <= (rows >= 16 ? 128 : 96) ||
-                                         (rows > 16 ? few_keys : a->dim > 128 && keys <= 1024));
+    if (!attention_prefill_sm90_suits(a, gpu)) return attention_prompts_portable(a, gpu, copied);
     if (a->type != a->kv_type) return rows > 16 && keys <= 1024 && 3 * tiles >= sms;
     if (rows <= 8) return a->dim <= 128 && keys >= 256 && keys <= 8192 && 9 * tiles >= 4 * sms;
     return keys <= 512 || (rows > 16 ? few_keys || 5 * tiles >= sms : 3 * tiles >= sms && keys <= 4096);
@@ -256,7 +266,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     if (!attention_fits_counters(a)) return ATTENTION_NONE;
     if (attention_suits_tensor_cores(a, gpu)) {
         const int q8 = a->kv_type == VB_Q8_0, hopper = attention_prefill_sm90_suits(a, gpu);
-        const int prompts = !q8 && attention_prompts(a, gpu);
+        const int prompts = !q8 && attention_prompts(a, gpu, 0);
         if (attention_decode_suits(a, gpu) && !prompts)
             return attention_varies(a) ? ATTENTION_DECODE_VARIANTS : q8 ? ATTENTION_DECODE_Q8 : ATTENTION_DECODE;
         if (hopper) return q8 ? ATTENTION_PREFILL_Q8_SM90 : ATTENTION_PREFILL_SM90;
@@ -266,7 +276,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     if (attention_padded_suits(a, gpu)) {
         const vb_attention_args padded = attention_padded_args(a);
         const int hopper = attention_prefill_sm90_suits(&padded, gpu);
-        if (attention_decode_suits(&padded, gpu) && !attention_prompts(&padded, gpu)) return ATTENTION_PADDED_DECODE;
+        if (attention_decode_suits(&padded, gpu) && !attention_prompts(&padded, gpu, 1)) return ATTENTION_PADDED_DECODE;
         if (hopper) return ATTENTION_PADDED_SM90;
         if (attention_tiles(&padded, ATTENTION_PREFILL_ROWS) <= INT32_MAX) return ATTENTION_PADDED;
     }

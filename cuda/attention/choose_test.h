@@ -113,6 +113,9 @@ static void check_named_attention(void) {
         {86, VB_F16, VB_F16, 2, 8, 8, 128, 700, ATTENTION_DECODE},
         {86, VB_BF16, VB_BF16, 4, 8, 8, 184, 700, ATTENTION_PREFILL},
         {86, VB_BF16, VB_BF16, 4, 8, 8, 184, 2000, ATTENTION_DECODE},
+        {86, VB_BF16, VB_BF16, 34, 1, 1, 208, 4020, ATTENTION_PREFILL},
+        {86, VB_F16, VB_F16, 4, 72, 72, 184, 4258, ATTENTION_PREFILL},
+        {86, VB_F16, VB_F16, 24, 8, 2, 132, 6940, ATTENTION_PADDED_DECODE},
         {75, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_SIMT},
         {90, VB_F32, VB_F16, 1, 16, 2, 81, 4096, ATTENTION_SIMT},
     };
