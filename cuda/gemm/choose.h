@@ -210,14 +210,15 @@ static inline double matmul_time(const matmul_ksplit_plan *plan, const matmul_ti
     return (waited > moved ? waited : moved) + t->store * c * (1 + t->odd_store * odd_c) +
            (plan->parts > 1 ? t->add + t->part * plan->parts * c : 0);
 }
-/* The time by as many blocks a tile as take least: as the places have room for, half as many or twice. */
+/* The time by as many blocks a tile as take least: as the places have room for, twice as many, or a half, a quarter and
+ * so on, `halvings` times. */
 static inline double matmul_fewest_parts(matmul_ksplit_plan *plan, const matmul_times *t, const vb_matmul_args *x,
-                                         int least) {
+                                         int least, int halvings) {
     const int planned = plan->parts;
     int best = planned;
     double time = matmul_time(plan, t, x);
-    for (int i = 0; i < 2; i++) {
-        plan->parts = i ? 2 * planned : planned / 2;
+    for (int i = -1; i <= halvings; i++) {
+        plan->parts = i < 0 ? 2 * planned : planned >> i;
         if (plan->parts < 1 || plan->parts > MATMUL_MOST_PARTS || (int64_t)plan->parts * least > plan->steps ||
             plan->tiles > MATMUL_MOST_SHARED_TILES)
             continue;
@@ -236,7 +237,7 @@ typedef struct matmul_tiles {
     int count, depth, least;
     matmul_tile of[6];
 } matmul_tiles;
-static inline const matmul_tiles *matmul_tiles_of(matmul_kernel kernel) {
+static inline const matmul_tiles *matmul_early_tiles_of(matmul_kernel kernel) {
     static const matmul_tiles mma = {2,
                                      MATMUL_MMA_DEPTH,
                                      3,
@@ -267,22 +268,60 @@ static inline const matmul_tiles *matmul_tiles_of(matmul_kernel kernel) {
                                       {32, 64, 3, {1.4, 0.72, 0.24, 0.67, 1.0, 5.7, 2.2, 0.15, 2.7, 0.06}}}};
     return kernel == MATMUL_MMA ? &mma : kernel == MATMUL_KSPLIT ? &ksplit : kernel == MATMUL_F32 ? &f32 : &tf32;
 }
+/* Before Hopper kernels do not begin early: fits to 6,000 runs of 230 products by an H100 taken for a GPU of 8.6, by
+ * 0.12 of their logarithm (docs/experiments/2026-11-28-portable-products.md). */
+static inline const matmul_tiles *matmul_portable_tiles_of(matmul_kernel kernel) {
+    static const matmul_tiles mma = {2,
+                                     MATMUL_MMA_DEPTH,
+                                     1,
+                                     {{128, 128, 2, {3.49, 2.3, 0.775, 0.908, 0.024, 2.42, 0.984, 0.097, 2.4, 0.001}},
+                                      {64, 64, 4, {2.85, 1.12, 0.315, 0.917, 0.77, 2.12, 1.17, 0.221, 3.34, 0.001}}}},
+                              ksplit = {4,
+                                        MATMUL_KSPLIT_DEPTH,
+                                        1,
+                                        {{64, 64, 3, {2.77, 1.29, 0.763, 0.658, 0.117, 2.38, 1.11, 0.134, 2.03, 0.039}},
+                                         {32, 32, 6, {2.15, 1.24, 0.637, 0.762, 0.634, 2.41, 1.21, 0.046, 1.91, 0.065}},
+                                         {64, 16, 6, {1.83, 1.18, 0.501, 1.04, 0.997, 2.45, 1.75, 0, 2.48, 0.059}},
+                                         {16, 64, 6, {1.45, 1.53, 0.453, 1.02, 1.03, 2.48, 1.29, 0, 2.21, 0.077}}}},
+                              tf32 = {6,
+                                      MATMUL_TF32_DEPTH,
+                                      1,
+                                      {{64, 64, 3, {3.33, 0.628, 0.796, 1.45, 0.348, 2.62, 1.17, 0.321, 2.11, 0.045}},
+                                       {32, 32, 5, {2.08, 1.33, 0.43, 1.02, 1, 2.52, 0.597, 1.41, 1.46, 0.085}},
+                                       {64, 32, 5, {2.73, 0.913, 0.572, 1.56, 0.721, 2.93, 0.984, 0.461, 1.81, 0.082}},
+                                       {32, 64, 5, {2.26, 1.32, 0.58, 1.65, 0.635, 2.83, 0.728, 0.756, 2.17, 0.06}},
+                                       {64, 16, 5, {2.75, 0.447, 0.45, 1.1, 1.16, 2.93, 1.92, 0.428, 1.69, 0.078}},
+                                       {16, 64, 5, {1.52, 2.13, 0.434, 1.14, 0.657, 2.96, 0.024, 4, 2.01, 0.064}}}},
+                              f32 = {4,
+                                     MATMUL_F32_DEPTH,
+                                     4,
+                                     {{256, 128, 1, {3.94, 3.66, 2.79, 0.229, 1.19, 10.3, 3.48, 0.162, 3.6, 0.02}},
+                                      {128, 128, 2, {2.1, 4.55, 2.32, 1.1, 4.93, 4.55, 2.58, 0, 1.85, 0.066}},
+                                      {64, 64, 3, {2.67, 0.99, 0.429, 0.962, 0.674, 2.23, 2.23, 0, 1.62, 0.031}},
+                                      {32, 64, 3, {1.96, 1.03, 0.308, 0.571, 1.31, 2.29, 1.07, 0.001, 1.56, 0.001}}}};
+    return kernel == MATMUL_MMA ? &mma : kernel == MATMUL_KSPLIT ? &ksplit : kernel == MATMUL_F32 ? &f32 : &tf32;
+}
+static inline const matmul_tiles *matmul_tiles_of(matmul_kernel kernel, const vb_gpu *gpu) {
+    return gpu->capability >= 90 ? matmul_early_tiles_of(kernel) : matmul_portable_tiles_of(kernel);
+}
 /* A product by one of a kernel's tiles. No blocks share large tiles of matmul_f32. Shared memory may hold fewer blocks
- * of matmul_mma than registers do: no places are none. */
+ * of matmul_mma than registers do, which the times before Hopper leave out: no places are none. */
 static inline matmul_ksplit_plan matmul_plan_tile(matmul_kernel kernel, int nth, const vb_matmul_args *x,
                                                   const vb_gpu *gpu) {
-    const matmul_tiles *const tiles = matmul_tiles_of(kernel);
+    const matmul_tiles *const tiles = matmul_tiles_of(kernel, gpu);
     const matmul_tile tile = tiles->of[nth];
+    const int early = gpu->capability >= 90;
     const int64_t room =
         kernel == MATMUL_MMA ? (gpu->shared_bytes + 1024) / (matmul_mma_bytes(tile.m, tile.n) + 1024) : tile.blocks;
     matmul_ksplit_plan plan = {tile.m, tile.n, 1, tiles->depth, 0, vb_ceil_div(x->k, tiles->depth), 0, 0};
-    plan.places = (room < tile.blocks ? room : tile.blocks) * gpu->multiprocessors;
-    if (plan.places == 0) return plan;
+    if (room == 0) return plan;
+    plan.places = (early && room < tile.blocks ? room : tile.blocks) * gpu->multiprocessors;
     plan.tiles = vb_ceil_div(x->m, tile.m) * vb_ceil_div(x->n, tile.n) * x->batch;
-    if (kernel != MATMUL_F32 || tile.m <= 64)
-        plan.parts = matmul_parts(plan.tiles, plan.steps, plan.places, tiles->least);
-    plan.time = kernel == MATMUL_F32 ? matmul_time(&plan, &tile.times, x)
-                                     : matmul_fewest_parts(&plan, &tile.times, x, tiles->least);
+    const int shared = kernel != MATMUL_F32 || tile.m <= 64;
+    if (shared) plan.parts = matmul_parts(plan.tiles, plan.steps, plan.places, tiles->least);
+    plan.time = shared && (kernel != MATMUL_F32 || !early)
+                    ? matmul_fewest_parts(&plan, &tile.times, x, tiles->least, early ? 1 : 6)
+                    : matmul_time(&plan, &tile.times, x);
     /* Few blocks of matmul_mma in a last round take as long as one alone. */
     const int64_t blocks = plan.tiles * plan.parts;
     if (kernel == MATMUL_MMA && blocks > plan.places)
@@ -294,7 +333,7 @@ static inline matmul_ksplit_plan matmul_plan_tile(matmul_kernel kernel, int nth,
  * matrix fills by more than half, if there are about as many tiles as multiprocessors.
  * With a small k, several blocks a multiprocessor: blocks that begin and end together take most of the time. */
 static inline matmul_ksplit_plan matmul_plan_of(matmul_kernel kernel, const vb_matmul_args *x, const vb_gpu *gpu) {
-    if (kernel == MATMUL_F32) {
+    if (kernel == MATMUL_F32 && gpu->capability >= 90) {
         const int64_t enough = gpu->multiprocessors * 7 / 8;
 #define MATMUL_F32_TILES(tile_m, tile_n)                                                                               \
     (vb_ceil_div(x->m, tile_m) * vb_ceil_div(x->n, tile_n) * x->batch >= enough)
@@ -307,7 +346,7 @@ static inline matmul_ksplit_plan matmul_plan_of(matmul_kernel kernel, const vb_m
         return matmul_plan_tile(kernel, nth, x, gpu);
     }
     matmul_ksplit_plan best = {64, 64, 1, 0, 0, 0, 0, 0};
-    for (int nth = 0; nth < matmul_tiles_of(kernel)->count; nth++) {
+    for (int nth = 0; nth < matmul_tiles_of(kernel, gpu)->count; nth++) {
         const matmul_ksplit_plan plan = matmul_plan_tile(kernel, nth, x, gpu);
         if (plan.places > 0 && (best.places == 0 || plan.time < best.time)) best = plan;
     }
@@ -401,7 +440,10 @@ static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
                      (f32 ? 4.6 : 4.2) * of_a + ((f32 ? 0.3 : 0.56) + (alone && f32 ? 17 : 0)) * of_b);
     return plan;
 }
-static inline double matmul_thin_time(const vb_matmul_args *x) { return matmul_thin_plan_of(x).time; }
+/* Before Hopper short ones took 0.84 of it, of 25 runs of matmul_portable_tiles_of. */
+static inline double matmul_thin_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    return matmul_thin_plan_of(x).time * (gpu->capability < 90 && x->k <= 12 ? 0.84 : 1);
+}
 /* Of F32 in three F16 parts, on Hopper. Elements are converted by rows along k, each of which takes its time, of short
  * ones several at once; or by columns, in whole strips of 64. */
 static inline double matmul_3xf16_time(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -549,7 +591,7 @@ static inline int matmul_3xf16_suits(const vb_matmul_args *x, const vb_gpu *gpu)
 static inline int matmul_thin_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     if (x->k > 16 || !vb_tiles_fit(x->m, 16, x->n, 8)) return 0;
     if (gpu->capability < 80 || x->k == 0) return 1;
-    const double time = 0.8 * matmul_thin_time(x); /* its own is the surest of these times */
+    const double time = 0.8 * matmul_thin_time(x, gpu); /* its own is the surest of these times */
     if (x->type != VB_F32) return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
     return time < matmul_f32_time(x, gpu) &&
            (x->precision == VB_PRECISION_IEEE || time < matmul_tf32_time(x, gpu));
@@ -560,7 +602,7 @@ static inline int matmul_short_suits(const vb_matmul_args *x, const vb_gpu *gpu)
         x->n <= 16 || !vb_tiles_fit(x->m, 16, x->n, 16) || gemm_m64_takes(x, gpu))
         return 0;
     const double time = matmul_short_time(x, gpu);
-    return (x->k > 16 || time < matmul_thin_time(x)) && time < matmul_ksplit_time(x, gpu) &&
+    return (x->k > 16 || time < matmul_thin_time(x, gpu)) && time < matmul_ksplit_time(x, gpu) &&
            time < matmul_vectors_time(x, gpu);
 }
 static inline int matmul_ksplit_suits(const vb_matmul_args *x, const vb_gpu *gpu) {

@@ -113,8 +113,8 @@ static inline matmul_skinny_plan matmul_skinny_plan_of(const vb_matmul_args *x, 
     }
     return plan;
 }
-static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const matmul_skinny_plan plan = matmul_skinny_plan_of(x, gpu->multiprocessors);
+static inline double matmul_skinny_plan_time(const matmul_skinny_plan plan, const vb_matmul_args *x,
+                                             const vb_gpu *gpu) {
     const int64_t few = x->m < x->n ? x->m : x->n, most = few <= 2 ? 2 : few <= 4 ? 4 : 8,
                   copies = vb_ceil_div(most * plan.k_each, 8 * 32 * MATMUL_SKINNY_WARPS); /* of the few, 8 a thread */
     if (plan.lanes) {
@@ -139,6 +139,13 @@ static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *g
                  elements = (double)x->m * x->k + (double)x->k * x->n + (double)x->m * x->n,
                  memory = elements * x->batch * matmul_element_bytes(x->type) / (x->type == VB_F32 ? 1.6e6 : 0.7e6);
     return 1.5 + (latency > memory ? latency : memory) + (plan.parts > 1 ? 3 : 0);
+}
+/* Before Hopper 67 runs took another part of it. */
+static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const matmul_skinny_plan plan = matmul_skinny_plan_of(x, gpu->multiprocessors);
+    const double time = matmul_skinny_plan_time(plan, x, gpu);
+    if (gpu->capability >= 90 || plan.lanes) return time;
+    return time * (plan.lone ? 0.75 : x->m > 2 && x->n > 2 ? 1.4 : 0.9);
 }
 static inline int matmul_skinny_suits(const vb_matmul_args *x) {
     return x->m > 0 && x->n > 0 && x->k > 0 && (x->m <= MATMUL_SKINNY_MOST || x->n <= MATMUL_SKINNY_MOST) &&

@@ -106,6 +106,7 @@ static void check_named_matmul(void) {
         {86, VB_BF16, 65, 7127, 42, MATMUL_KSPLIT}, {80, VB_F32, 5000, 3, 3000, MATMUL_THIN},
         {90, VB_F16, 4576, 2992, 8, GEMM_M64_SM90}, {90, VB_F16, 7175, 2672, 32, GEMM_M64_SM90},
         {90, VB_F16, 10585, 8, 232, MATMUL_SHORT}, {86, VB_BF16, 1880, 28, 9472, MATMUL_SHORT},
+        {86, VB_BF16, 208, 7160, 1, MATMUL_SKINNY},   {86, VB_BF16, 128, 2488, 1688, MATMUL_MMA},
         {75, VB_F16, 4096, 4096, 4096, MATMUL_SIMT},  {53, VB_F32, 16, 17, 16, MATMUL_SIMT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
