@@ -403,7 +403,9 @@ static inline double matmul_short_time(const vb_matmul_args *x, const vb_gpu *gp
               odd = !matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride) +
                     !matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);
     const double taken = (double)tiles / ((x->k > 32 ? 6.0 : 8.0) * gpu->multiprocessors),
-                 operands = ((double)x->m + x->n) * x->k, of_c = (phases > 1 ? 1.5 : 2.9) * odd_c;
+                 operands = ((double)x->m + x->n) * x->k, of_tile = MATMUL_SHORT_SIDE * MATMUL_SHORT_SIDE,
+                 filled = 1e6 * matmul_millions_of_c(x) / ((double)tiles * of_tile),
+                 of_c = (phases > 1 ? 2.3 : 3.1 * filled) * odd_c;
     return 2.1 + (taken > 0.2 ? taken : 0.2) * (0.2 + of_c + 0.2 * odd + 0.45 * (double)vb_ceil_div(x->k, 16)) +
            0.86 * matmul_millions_of_c(x) + 1.5e-6 * x->batch * operands;
 }
@@ -434,7 +436,8 @@ static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
     const double computed = (double)plan.across * plan.width * plan.columns * x->m * steps,
                  of_a = (double)x->m * x->k * (x->a_transposed && plan.phases > 1 ? 4 : 1),
                  of_b = (double)x->n * x->k * (1 + (f32 ? 3.1 : 2.1) * (plan.phases - 1));
-    plan.time = (f32 ? 3.8 : 4.7) + c * (f32 ? 1.22 : 0.52) * (odd && plan.phases == 1 ? f32 ? 2.2 : 2.8 : 1) +
+    const double start = !f32 ? 4.7 : x->k > 8 ? 3.8 : 2.8;
+    plan.time = start + c * (f32 ? 1.22 : 0.52) * (odd && plan.phases == 1 ? f32 ? 2.2 : 2.8 : 1) +
                 1e-6 * x->batch *
                     ((f32 ? 0.29 : 0.28) * computed * (plan.columns == 1 ? 1 : f32 ? 0.6 : 0.72) +
                      (f32 ? 4.6 : 4.2) * of_a + ((f32 ? 0.3 : 0.56) + (alone && f32 ? 17 : 0)) * of_b);
@@ -579,7 +582,7 @@ static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
 
 static inline int matmul_3xtf32_any_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     return x->precision != VB_PRECISION_IEEE && x->k > 0 && vb_tiles_fit(x->m, 16, x->n, 16) &&
-           matmul_tf32_time(x, gpu) < matmul_f32_time(x, gpu);
+           0.95 * matmul_tf32_time(x, gpu) < matmul_f32_time(x, gpu); /* the surer of these times */
 }
 /* F32 operands have to be split first, which few rows do not repay. Kernels that take as long need no memory for it. */
 static inline int matmul_3xf16_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -593,8 +596,8 @@ static inline int matmul_thin_suits(const vb_matmul_args *x, const vb_gpu *gpu) 
     if (gpu->capability < 80 || x->k == 0) return 1;
     const double time = 0.8 * matmul_thin_time(x, gpu); /* its own is the surest of these times */
     if (x->type != VB_F32) return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
-    return time < matmul_f32_time(x, gpu) &&
-           (x->precision == VB_PRECISION_IEEE || time < matmul_tf32_time(x, gpu));
+    if (x->precision == VB_PRECISION_IEEE) return time < matmul_f32_time(x, gpu);
+    return time < matmul_tf32_time(x, gpu) && (x->k <= 8 || time < matmul_f32_time(x, gpu));
 }
 /* Whether matmul_short takes it, and in less time than other kernels of tiles. */
 static inline int matmul_short_suits(const vb_matmul_args *x, const vb_gpu *gpu) {

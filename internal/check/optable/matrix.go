@@ -124,6 +124,9 @@ func matMulWithOp() *Op {
 			Case{Label: "tf32_cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout + "_tf32", Bench: true, Large: true},
 			Case{Label: "ieee_cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout + "_ieee", Bench: true, Large: true})...)
 	}
+	cases = append(cases, each(floats, // one row or column of matrices of which a block has several
+		Case{Label: "many_columns", Dims: []int{301, 5, 264, 1}, Flags: "nt"},
+		Case{Label: "many_rows", Dims: []int{301, 1, 267, 3}, Flags: "nt"})...)
 	cases = append(cases, each([]tensor.DType{tensor.F32}, // rows that begin anywhere, or at even elements
 		Case{Label: "parts_odd_columns", Dims: []int{1, 900, 300, 901}, Flags: "nt"},
 		Case{Label: "parts_even_columns", Dims: []int{1, 900, 300, 902}, Flags: "tn"})...)
