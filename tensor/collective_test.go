@@ -392,7 +392,7 @@ func TestOthersUseDevicesBetweenTheLaunchesOfRanks(t *testing.T) {
 	for r := range 2 {
 		go func() {
 			var err error
-			for d := c.Stream(r).Device(); err == nil; err = useMemory(d) {
+			for d := c.Stream(r).Device(); err == nil; err = useDevice(d) {
 				select {
 				case <-ended:
 					done <- nil
@@ -418,8 +418,8 @@ func TestOthersUseDevicesBetweenTheLaunchesOfRanks(t *testing.T) {
 	}
 }
 
-// useMemory has a device allocate and free memory in each way.
-func useMemory(d *gpu.Device) error {
+// useDevice has a device allocate and free memory in each way, and compute.
+func useDevice(d *gpu.Device) error {
 	s, err := d.NewStream()
 	if err != nil {
 		return err
@@ -436,7 +436,12 @@ func useMemory(d *gpu.Device) error {
 	}
 	pooled.Free()
 	d.Pool().Trim()
-	return nil
+	x, err := tensor.New(s, tensor.F32, 4)
+	if err != nil {
+		return err
+	}
+	defer x.Free()
+	return tensor.Try(func() { tensor.MulScalarInto(x, x, 2) })
 }
 
 func TestWhatACommunicatorRefuses(t *testing.T) {

@@ -25,7 +25,7 @@ type Config struct {
 	NoGraphs bool
 	NoRanks  error    // why its streams cannot be joined with those of other processes; nil: they can
 	NoPeers  bool     // its devices cannot reach each other's memory
-	Serial   bool     // calls for memory wait for their device, and launches on all devices for them, as a driver may have it
+	Serial   bool     // calls for memory and launches wait for their device, one at a time, as those do that load a kernel
 	Crowded  bool     // a device has room for one kernel that waits for other ranks
 	Scratch  bool     // streams have memory of their own, as CUDA's do: 4 KiB of counters, and scratch as large as what an attention writes
 	Lacks    []string // operations without a kernel, by their name in package kernel: "Add"
@@ -253,23 +253,19 @@ func (d *device) CheckMemory(p kernel.Ptr, bytes int64) error {
 	return fmt.Errorf("fake: %d bytes of memory that is not this device's: %w", bytes, kernel.ErrInvalid)
 }
 
-// serial is what a call for memory (which waits) or a launch does first: another call may come before a launch.
-func (g *GPU) serial(waits bool) {
+// serial is what calls for memory and launches do first. Another call may come before it.
+func (g *GPU) serial() {
 	if !g.config.Serial {
 		return
 	}
-	if !waits {
-		time.Sleep(20 * time.Microsecond)
-	}
+	time.Sleep(20 * time.Microsecond)
 	g.backend.driver.Lock()
 	defer g.backend.driver.Unlock()
-	if waits {
-		g.drain()
-	}
+	g.drain()
 }
 
 func (d *device) Alloc(bytes int64) (kernel.Ptr, error) {
-	d.serial(true)
+	d.serial()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.enter(Alloc); err != nil {
@@ -288,7 +284,7 @@ func (d *device) Alloc(bytes int64) (kernel.Ptr, error) {
 }
 
 func (d *device) Free(p kernel.Ptr) error {
-	d.serial(true)
+	d.serial()
 	d.drain()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -306,7 +302,7 @@ func (d *device) Free(p kernel.Ptr) error {
 	return d.lost
 }
 
-// drain waits until every stream is idle.
+// drain waits until every stream has nothing to do.
 func (g *GPU) drain() {
 	g.mu.Lock()
 	var all []*stream
@@ -315,7 +311,9 @@ func (g *GPU) drain() {
 	}
 	g.mu.Unlock()
 	for _, s := range all {
-		s.idle()
+		s.q.Lock()
+		s.settle()
+		s.q.Unlock()
 	}
 }
 

@@ -108,7 +108,7 @@ func (s *stream) perform(w work) error {
 
 // enqueue appends work, or records it. The call is what it counts as.
 func (s *stream) enqueue(c Call, w work) error {
-	s.serial(false)
+	s.serial()
 	s.mu.Lock()
 	err := s.enter(c)
 	s.mu.Unlock()
@@ -133,13 +133,18 @@ func (s *stream) push(w ...work) {
 	s.changed.Broadcast()
 }
 
+// settle waits until the queue is empty. The caller holds q.
+func (s *stream) settle() {
+	for len(s.queue) > 0 || s.busy {
+		s.changed.Wait()
+	}
+}
+
 // idle waits until the queue is empty and returns the first error of its work.
 func (s *stream) idle() error {
 	s.q.Lock()
 	defer s.q.Unlock()
-	for len(s.queue) > 0 || s.busy {
-		s.changed.Wait()
-	}
+	s.settle()
 	err := s.err
 	s.err = nil
 	return err
@@ -336,7 +341,7 @@ func (s *stream) EndCapture() (kernel.Graph, error) {
 }
 
 func (s *stream) Launch(g kernel.Graph) error {
-	s.serial(false)
+	s.serial()
 	s.mu.Lock()
 	err := s.enter(Launch)
 	s.mu.Unlock()
