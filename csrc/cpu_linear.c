@@ -265,13 +265,20 @@ static bool int8_prepare(vb_linear_job *job, int64_t x_rows, vb_stream *stream) 
     return true;
 }
 
+/* How many weight rows a worker takes at a time, of `rows` in all. It asks for a panel ahead, and of the last panel in
+ * vain: four panels, or less where that would leave workers idle. */
+static int64_t int8_grain(const vb_linear_job *job, int64_t rows, vb_stream *stream) {
+    enum { PANEL = 16, MOST = 4 * PANEL };
+    if (job->n < INT8_PANEL_ROWS) return vb_cpu_matrix_grain(stream, rows, job->row_bytes, PANEL, false);
+    const int64_t share = rows / (8 * vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool));
+    return vb_max(PANEL, vb_min(MOST, share / PANEL * PANEL));
+}
+
 static vb_status int8_linear(vb_linear_job *job, vb_stream *stream) {
     if (!int8_prepare(job, job->n, stream)) return VB_OUT_OF_MEMORY;
     vb_cpu_parallel(stream, job->chunks * job->n, 32, round_range, job);
 
-    const int64_t grain =
-        job->n < INT8_PANEL_ROWS ? vb_cpu_matrix_grain(stream, job->w.rows, job->row_bytes, 16, false) : 16;
-    vb_cpu_parallel(stream, job->w.rows, grain, int8_range, job);
+    vb_cpu_parallel(stream, job->w.rows, int8_grain(job, job->w.rows, stream), int8_range, job);
     return VB_OK;
 }
 #endif

@@ -95,6 +95,11 @@ VB_INLINE void vb_fetch(const char *p, int64_t bytes) {
 #pragma GCC unroll 5
     for (int64_t k = 0; k < bytes; k += 64) __builtin_prefetch(p + k, 0, 2); /* to the second level */
 }
+
+/* Asks for chunk c of a weight row of the next panel. */
+VB_INLINE void vb_fetch_panel(const vb_linear_job *j, int64_t row, int64_t c) {
+    vb_fetch((const char *)j->w.data + row * j->row_bytes + c * j->chunk_bytes, j->chunk_bytes);
+}
 #endif
 
 /* Where chunk c of weight row r lies. Types of smaller blocks may end in part of a chunk (`live` of its 16 scales

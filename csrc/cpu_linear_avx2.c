@@ -339,6 +339,7 @@ FN void make_panel(vb_dtype type, panel *out, const vb_linear_job *j, int64_t r,
     float scale[16], min[16];
     for (int t = 0; t < LANES; t++) {
         int live;
+        vb_fetch_panel(j, r + t + LANES, c);
         rows[t] = t < n ? vb_chunk_at(j, r + t, c, copy[t], &live) : rows[0];
         scales(type, scale, min, rows[t], t < n ? live : 0);
         for (int s = 0; s < 16; s++) {

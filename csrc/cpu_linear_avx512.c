@@ -418,6 +418,7 @@ FN void make_panel(vb_dtype type, panel *out, const vb_linear_job *j, int64_t r,
     for (int t = 0; t < LANES; t++) {
         chunk w;
         int live = 0;
+        vb_fetch_panel(j, r + t + LANES, c);
         if (t < n) unpack(type, &w, vb_chunk_at(j, r + t, c, copy, &live));
         if (live < 16) {
             w.scale = live ? _mm512_maskz_mov_ps((__mmask16)((1 << live) - 1), w.scale) : _mm512_setzero_ps();
