@@ -63,6 +63,7 @@ func main() {
 		fuzz("npz", "FuzzArchive", "tensor/npy"),
 		fuzz("DLPack", "FuzzDLPack", "tensor"),
 		fuzz("adapters", "FuzzAdapters", language+"engine"),
+		fuzz("PEFT", "FuzzPEFT", language+"model"),
 		fuzz("caches", "FuzzReadCache", "."),
 		fuzz("manifests", "FuzzList", language+"hub"),
 		{name: "round trips", pkg: language + "tokenizer", args: []string{"-test.run", "RoundTrips", "-test.v", "-roundtrips", fmt.Sprint(*executions)}, figures: "[0-9]+ round trips"},

@@ -55,7 +55,7 @@ func (c *Config) readPEFTAdapter(folder string) (_ *adapterFile, err error) {
 	}
 	var p peftConfig
 	if err := json.Unmarshal(text, &p); err != nil {
-		return nil, fmt.Errorf("%w: adapter_config.json: %w", ErrAdapter, err)
+		return nil, fmt.Errorf("%w: adapter_config.json: %.200s", ErrAdapter, err.Error())
 	}
 	alpha := float64(peftAlpha)
 	if p.Alpha != nil {
@@ -105,7 +105,8 @@ func (c *Config) readPEFTTensor(a *adapterFile, file *safetensors.File, t safete
 		return fmt.Errorf("%w: tensor %.100q is no lora_A or lora_B of a matrix that is known", ErrAdapter, t.Name)
 	case !slices.Contains([]string{"F32", "F16", "BF16"}, t.Type) || len(t.Shape) != 2 || t.Shape[0] < 1 || t.Shape[1] < 1 ||
 		t.Shape[0] > 1<<24 || t.Shape[1] > 1<<24:
-		return fmt.Errorf("%w: tensor %.64q of type %s has shape %v, want a matrix of F32, F16 or BF16", ErrAdapter, t.Name, t.Type, t.Shape)
+		return fmt.Errorf("%w: tensor %.64q of type %.32s has shape %.100s, want a matrix of F32, F16 or BF16", ErrAdapter, t.Name, t.Type,
+			fmt.Sprint(t.Shape))
 	}
 	half := &matrixHalf{name: shown(t.Name), rows: t.Shape[0], cols: t.Shape[1], half: t.Type == "F16"}
 	half.values = func() ([]float32, error) {
