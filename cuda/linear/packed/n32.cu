@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(32 * project_warps)
     n32_x_and_h_kernel(uint8_t *out, int tiles, int tokens, RowsProjection h) {
     const int blocks = (tiles * tokens + project_warps - 1) / project_warps, other = (int)blockIdx.x - blocks;
     if (other < 0) write_x<DEPTH, project_warps>(out, h.x, h.norm, h.with_norm, h.n, h.cols, tiles, tokens);
-    else project_row(h, other % h.n, other / h.n);
+    else project_row<true>(h, other % h.n, other / h.n);
 }
 
 template <class Block, int TOKENS, int PARTS, class Update>

@@ -8,7 +8,7 @@ namespace vb {
 namespace {
 
 __global__ void __launch_bounds__(32 * project_warps) project_rows_kernel(RowsProjection p) {
-    project_row(p, blockIdx.x, blockIdx.y);
+    project_row<false>(p, blockIdx.x, blockIdx.y);
 }
 
 } // namespace

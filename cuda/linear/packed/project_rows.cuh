@@ -18,7 +18,9 @@ constexpr int project_warps = 16, project_together = 3; // loads of x of a lane 
 
 inline dim3 project_grid(const RowsProjection &p) { return dim3((unsigned)p.n, (unsigned)(p.matrices * p.groups)); }
 
-// The work of a block: row `token` of x, and the ranks of h's column 8 * eight.
+// The work of a block: row `token` of x, and the ranks of h's column 8 * eight. EARLY: the next kernel may fill its rings
+// of weights meanwhile. Else it begins when x is on its way, which its weights would delay.
+template <bool EARLY>
 VB_DEVICE void project_row(const RowsProjection &p, int token, int eight) {
     __shared__ float parts[project_warps][8], squares[project_warps];
     constexpr int step = 128 * project_warps, together = project_together;
@@ -41,14 +43,15 @@ VB_DEVICE void project_row(const RowsProjection &p, int token, int eight) {
         }
     };
     load_v(128 * warp);
+    if (EARLY) release_next_kernel();
     wait_for_previous_kernel();
     float sums[8] = {}, square = 0;
 #pragma unroll 1
     for (int k = 128 * warp; k < p.cols; k += together * step) {
 #pragma unroll
         for (int i = 0; i < together; i++) four[i][0] = load(x, k + i * step);
-        if (k == 128 * warp) release_next_kernel(); // not before x is on its way
-        else load_v(k);
+        if (k != 128 * warp) load_v(k);
+        else if (!EARLY) release_next_kernel();
 #pragma unroll
         for (int i = 0; i < together; i++) {
             float4 &e = four[i][0];
