@@ -384,6 +384,13 @@ static inline linear_units linear_units_of(const vb_gpu *gpu, vb_dtype type, int
 
 /* ---- linear, norm_linear, linear_add ----------------------------------------------------------------------------- */
 
+/* Says whether a cluster's blocks share shorter rows of many too, for 2 to 4 rows of x on Hopper: where a warp of one
+ * block would have two tiles of an item. Tiles of Q8_0 have twice the bytes and wait for memory. */
+static inline bool linear_halves_short(const vb_gpu *gpu, const linear_shape *s, int64_t row_tiles) {
+    return gpu->capability >= 90 && !s->norm && s->type != VB_Q8_0 && row_tiles > LINEAR_WARPS && s->cols >= 2048 &&
+           s->rows >= 3 * VB_PACKED_ROWS * (int64_t)gpu->multiprocessors;
+}
+
 /* The items of rows of one matrix that fit, of packed_n1, packed_n4 or packed_n32; no blocks where no item fits. */
 static inline linear_choice linear_choose_items(const vb_gpu *gpu, const linear_shape *s) {
     const vb_packed_format f = vb_packed_format_of(s->type);
@@ -406,11 +413,11 @@ static inline linear_choice linear_choose_items(const vb_gpu *gpu, const linear_
     }
     if (s->rows > LINEAR_MOST_INT - 2 * VB_PACKED_ROWS) return c;
     c.kernel = LINEAR_PACKED_N4;
-    if (in_pairs) c.items = linear_n4_items(gpu, f, 2, 1, s->n, row_tiles, pairs);
-    else {
-        if (halves) c.items = linear_n4_items(gpu, f, 2, 2, s->n, row_tiles, pairs);
-        if (!c.items.blocks) c.items = linear_n4_items(gpu, f, 1, 1, s->n, row_tiles, tile_rows);
-    }
+    if (halves || linear_halves_short(gpu, s, row_tiles))
+        c.items = linear_n4_items(gpu, f, 2, 2, s->n, row_tiles, pairs);
+    if (!c.items.blocks)
+        c.items = in_pairs ? linear_n4_items(gpu, f, 2, 1, s->n, row_tiles, pairs)
+                           : linear_n4_items(gpu, f, 1, 1, s->n, row_tiles, tile_rows);
     if (c.items.blocks) return c;
     const int tokens = linear_n32_tokens(gpu, s->n, s->rows);
     c.kernel = LINEAR_PACKED_N32;

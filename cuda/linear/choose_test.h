@@ -314,6 +314,27 @@ static void check_groups_of_shapes(void) {
     }
 }
 
+/* Rows of 2,048 columns by two rows of x: who shares them. */
+static void check_halves_of_shapes(void) {
+    const vb_gpu gpu = {90, 132, 227 << 10, true};
+    const struct {
+        vb_dtype type;
+        int64_t n, rows, cols;
+        bool norm;
+        int ksplit;
+    } products[] = {{VB_Q4_0, 2, 11008, 2048, false, 2}, {VB_MXFP4, 4, 11008, 2048, false, 2},
+                    {VB_Q4_0, 2, 11008, 2048, true, 1},  {VB_Q4_K, 2, 11008, 2048, false, 1},
+                    {VB_Q4_K, 2, 9728, 2560, false, 2},  {VB_Q8_0, 2, 11008, 2048, false, 1},
+                    {VB_Q4_0, 2, 4096, 2048, false, 1},  {VB_Q4_0, 2, 151936, 2048, false, 1}};
+    for (int i = 0; i < 8; i++) {
+        const linear_shape s = {products[i].type, VB_PACKED, products[i].n, products[i].rows, products[i].cols,
+                                products[i].norm, true, true, true};
+        const linear_choice c = choose_linear(&s, &gpu);
+        CHECK(c.kernel == LINEAR_PACKED_N4 && c.items.ksplit == products[i].ksplit, "%d parts at %ld x %ld x %ld",
+              c.items.ksplit, (long)s.n, (long)s.cols, (long)s.rows);
+    }
+}
+
 /* The same of a model's shapes: of Llama 3B on Hopper and on an RTX 40. */
 static void check_adapted_shapes(void) {
     const vb_gpu cards[2] = {{90, 132, 227 << 10, true}, {89, 128, 99 << 10, false}};
@@ -400,6 +421,7 @@ static void test_linear(void) {
     check_named_linear();
     check_adapted_shapes();
     check_groups_of_shapes();
+    check_halves_of_shapes();
     for (int g = 0; g < gpu_count; g++) /* hidden sizes of models */
         for (int64_t hidden = 64; hidden <= 2880; hidden += 64)
             CHECK(is_packable(&gpus[g], VB_Q4_1, hidden, hidden) == (gpus[g].capability >= 75), "%ld on %d",
