@@ -443,7 +443,7 @@ static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
                      (f32 ? 4.6 : 4.2) * of_a + ((f32 ? 0.3 : 0.56) + (alone && f32 ? 17 : 0)) * of_b);
     return plan;
 }
-/* Before Hopper: k of up to 8 took 0.84 of it, longer ones as long or longer, of 25 runs of matmul_portable_tiles_of. */
+/* Before Hopper k of up to 8 took 0.84 of it, and longer ones as long or longer, of 25 of those runs. */
 static inline double matmul_thin_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     return matmul_thin_plan_of(x).time * (gpu->capability >= 90 ? 1 : x->k <= 8 ? 0.84 : 1.25);
 }
