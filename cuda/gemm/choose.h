@@ -443,9 +443,9 @@ static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
                      (f32 ? 4.6 : 4.2) * of_a + ((f32 ? 0.3 : 0.56) + (alone && f32 ? 17 : 0)) * of_b);
     return plan;
 }
-/* Before Hopper k of up to 8 took 0.84 of it, and longer ones as long or longer, of 25 of those runs. */
+/* Before Hopper 16 bits of a k of up to 8 took 0.84 of it, and a longer k as long or longer, of 25 of those runs. */
 static inline double matmul_thin_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    return matmul_thin_plan_of(x).time * (gpu->capability >= 90 ? 1 : x->k <= 8 ? 0.84 : 1.25);
+    return matmul_thin_plan_of(x).time * (gpu->capability >= 90 ? 1 : x->k > 8 ? 1.25 : x->type == VB_F32 ? 1 : 0.84);
 }
 /* Of F32 in three F16 parts, on Hopper. Elements are converted by rows along k, each of which takes its time, of short
  * ones several at once; or by columns, in whole strips of 64. */
