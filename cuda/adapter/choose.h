@@ -101,11 +101,16 @@ static inline bool adapter_cluster_pays(const vb_fused_update_args *a, bool whol
 static inline bool adapter_sm90_can(const vb_fused_update_args *a, const vb_gpu *gpu) {
     return gpu->capability == 90 && gpu->hopper && a->type != VB_F32 && adapter_cluster_can(a, gpu);
 }
+
+/* A meeting of blocks that share k takes as long as so much of k. */
+enum { ADAPTER_SM90_ALONE = 1280, ADAPTER_F32_SM90_ALONE = 384 };
+
 static inline bool adapter_sm90_pays(const vb_fused_update_args *a, bool whole) {
-    if (a->r > 16 && a->m >= 32) return true;
+    if (a->r > 16 && (a->m >= 32 || a->k <= ADAPTER_SM90_ALONE)) return true;
     if (a->r > (whole ? 32 : 16) && a->k >= 1024) return true; /* of any rows: clusters share k */
     const bool vectors = a->k % 8 == 0 && a->n % 8 == 0;
-    return (a->r > 4 && a->m >= 512) || (a->m >= 2048 && vectors);
+    if (a->m >= 512 && (a->r > 4 || (a->k >= 512 && a->k + a->n >= 4096))) return true;
+    return a->m >= 2048 && vectors;
 }
 
 /* Whether clusters of twice as many blocks are all at work at once: those of four and more do not find room on all
@@ -129,7 +134,7 @@ static inline adapter_plan adapter_sm90_plan(const vb_fused_update_args *a, cons
     /* 64 rows a block need V and U twice as often: for few ranks, where half of the GPU would have no work */
     const int row_tiles = rank_tiles == 8 && vb_ceil_div(a->m, 128) <= sms / 2 ? 4 : 8;
     adapter_plan p = {ADAPTER_SM90, row_tiles, rank_tiles, 8, 1, vb_ceil_div(a->m, 16 * row_tiles), 1};
-    while (p.cluster < 8 && a->k >= 256 * p.cluster && adapter_sm90_finds_room(&p, gpu)) p.cluster *= 2;
+    while (a->k > ADAPTER_SM90_ALONE && p.cluster < 8 && adapter_sm90_finds_room(&p, gpu)) p.cluster *= 2;
     p.column_blocks = adapter_sm90_shares(&p, a->n, gpu);
     return p;
 }
@@ -144,7 +149,8 @@ static inline bool adapter_f32_sm90_pays(const vb_fused_update_args *a) {
 static inline adapter_plan adapter_f32_sm90_plan(const vb_fused_update_args *a, const vb_gpu *gpu) {
     const int rank_tiles = a->r <= 64 ? 8 : a->r <= 128 ? 16 : 32, row_tiles = rank_tiles == 32 ? 4 : 8;
     adapter_plan p = {ADAPTER_F32_SM90, row_tiles, rank_tiles, 8, 1, vb_ceil_div(a->m, 16 * row_tiles), 1};
-    while (p.cluster < 8 && (a->k >= 128 * p.cluster || a->n >= 256 * p.cluster) && adapter_sm90_finds_room(&p, gpu))
+    while (a->k > ADAPTER_F32_SM90_ALONE && p.cluster < 8 && (a->k >= 128 * p.cluster || a->n >= 256 * p.cluster) &&
+           adapter_sm90_finds_room(&p, gpu))
         p.cluster *= 2;
     p.column_blocks = adapter_sm90_shares(&p, a->n, gpu);
     return p;

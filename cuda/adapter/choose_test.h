@@ -161,6 +161,13 @@ static void test_adapter(void) {
           (long)p.column_blocks);
     a = update_of(VB_F16, 10, 1000, 4095, 64);
     p = choose_fused_update(&a, &h200);
+    CHECK(p.kernel == ADAPTER_SM90 && p.cluster == 1 && p.column_blocks > 1, "a short k of 10 rows: cluster of %d",
+          p.cluster);
+    a.r = 16;
+    p = choose_fused_update(&a, &h200);
     CHECK(p.kernel == ADAPTER_CLUSTER && p.cluster == 4 && p.column_blocks > 1, "10 odd rows: cluster of %d",
           p.cluster);
+    a = update_of(VB_F16, 1200, 8640, 384, 3);
+    p = choose_fused_update(&a, &h200);
+    CHECK(p.kernel == ADAPTER_SM90 && p.cluster > 1, "3 ranks of a long k: %s", adapter_kernel_info(p.kernel).name);
 }
