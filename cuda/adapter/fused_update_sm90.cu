@@ -90,9 +90,11 @@ struct UpdateStage : ProductStage<ROWS, RANKS> {
     static constexpr int sum_bytes = 256 * RANKS / 2 * (int)sizeof(float);
     static constexpr bool sums_apart = RANKS == 64;
     static constexpr int ring_bytes = Base::count * Base::bytes;
-    // Boxes of 16 rows by 64 columns of the result, two for each warp that multiplies: where there is room.
+    // Boxes of 16 rows by 64 columns of the result, two for each warp that multiplies: where there is room. Every other
+    // tile has them behind the ring, the others where a stage of U leaves the room of a stage of x and V.
     static constexpr bool stores_boxes = RANKS == 256;
     static constexpr int result_box = 16 * sm90::row_bytes, result_bytes = stores_boxes ? 8 * 2 * result_box : 0;
+    static_assert(!stores_boxes || Base::bytes - boxes * box_bytes >= 4 * 2 * result_box, "in a stage of U");
     static constexpr int shared_bytes = Base::shared_bytes + (sums_apart ? sum_bytes : 0) + result_bytes;
     // Codes of 128 rows come through the ring too, between V and U, where registers have no room for them before.
     static constexpr int codes_box = ROWS * sm90::row_bytes, code_boxes = 2, code_stages = RANKS == 256 ? 2 : 0;
@@ -107,15 +109,45 @@ VB_DEVICE void store_matrices(char *row, const unsigned (&words)[4]) {
                  "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
                  : "memory");
 }
+// What the L2 gives up first: what is read or written once. Then what it keeps: what all blocks read.
+VB_DEVICE uint64_t leaves_first() {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+VB_DEVICE uint64_t leaves_last() {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+// Copies a box, of a PAIR for both blocks, with a policy of the L2 where there are HINTS.
+template <bool PAIR, bool HINTS>
+VB_DEVICE void copy_box(char *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int outer,
+                        uint64_t policy) {
+    if (!HINTS && PAIR) sm90::copy_box_multicast(shared, map, barrier, inner, outer, 3);
+    else if (!HINTS) sm90::copy_box(shared, map, barrier, inner, outer);
+    else if (PAIR)
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+                     ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(shared_address(shared)),
+                     "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "h"((unsigned short)3),
+                     "l"(policy)
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                     "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
+                     "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "l"(policy)
+                     : "memory");
+}
 // Copies a box of a matrix from shared memory, what lies outside the matrix left out.
-VB_DEVICE void store_box(const CUtensorMap *map, const char *shared, int inner, int outer) {
-    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"((uint64_t)map),
-                 "r"(shared_address(shared)), "r"(inner), "r"(outer)
+VB_DEVICE void store_box(const CUtensorMap *map, const char *shared, int inner, int outer, uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3}], [%1], %4;" ::"l"(
+                     (uint64_t)map),
+                 "r"(shared_address(shared)), "r"(inner), "r"(outer), "l"(policy)
                  : "memory");
 }
 VB_DEVICE void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Waits until this thread's boxes have been read.
-VB_DEVICE void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// Waits until this thread's boxes have been read, but for those of the last commit.
+VB_DEVICE void stores_read() { asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory"); }
 // Waits until they are stored.
 VB_DEVICE void stores_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Holds bulk copies that follow the next barrier until this thread's loads from any block's shared memory are done.
@@ -133,6 +165,7 @@ __global__ void __launch_bounds__(product_threads, 1)
     using Stage = UpdateStage<RANKS, ROWS>;
     constexpr int pair = PAIR ? 2 : 1, halves = 128 / ROWS; // of k and of the columns, for the warpgroups
     constexpr bool in_turn = RANKS >= 128; // a tile takes longer to multiply than to store
+    constexpr bool hints = RANKS == 256;   // to the L2
     extern __shared__ char shared[];
     __shared__ uint64_t full[Stage::count], empty[Stage::count];
     char *const ring =
@@ -161,6 +194,7 @@ __global__ void __launch_bounds__(product_threads, 1)
     if (group == 0) {
         sm90::registers_shrink<40>();
         const bool copies = threadIdx.x == 0;
+        const uint64_t first = leaves_first(), last = leaves_last();
         StageAt<Stage::count> at(1);
         if (copies)
             for (int step = 0; step < steps; step++, at.advance()) {
@@ -169,8 +203,17 @@ __global__ void __launch_bounds__(product_threads, 1)
                 const int k = step_in_turn(first_step, steps, step, turn) * product_depth;
                 sm90::barrier_wait(&empty[at.stage], at.phase);
                 sm90::barrier_expect(barrier, Stage::bytes);
-                sm90::copy_box(x, &x_map, barrier, k, row0);
-                copy_b<RANKS, PAIR, !V_KMAJOR>(v, &v_map, barrier, 0, k, rank);
+                copy_box<false, hints>(x, &x_map, barrier, k, row0, first);
+                if (V_KMAJOR)
+                    copy_box<PAIR, hints>(v + (PAIR ? rank * RANKS / 2 * sm90::row_bytes : 0), &v_map, barrier, k,
+                                   PAIR ? rank * RANKS / 2 : 0, last);
+                else
+#pragma unroll
+                    for (int i = 0; i < RANKS / 64; i++) {
+                        constexpr int box = product_depth / pair;
+                        copy_box<PAIR, hints>(v + (i * product_depth + (PAIR ? rank * box : 0)) * sm90::row_bytes, &v_map,
+                                       barrier, 64 * i, k + (PAIR ? rank * box : 0), last);
+                    }
             }
         __syncwarp();
         if (meets) {
@@ -201,8 +244,7 @@ __global__ void __launch_bounds__(product_threads, 1)
 #pragma unroll
                 for (int i = 0; i < Stage::boxes; i++) {
                     char *const u = to + i * Stage::box_bytes + (PAIR ? rank * box * sm90::row_bytes : 0);
-                    if (PAIR) sm90::copy_box_multicast(u, &u_map, barrier, r + 64 * i, n + rank * box, 3);
-                    else sm90::copy_box(u, &u_map, barrier, r + 64 * i, n);
+                    copy_box<PAIR, hints>(u, &u_map, barrier, r + 64 * i, n + (PAIR ? rank * box : 0), last);
                 }
             }
         __syncwarp();
@@ -351,16 +393,22 @@ __global__ void __launch_bounds__(product_threads, 1)
                         if (of < p.m && n < p.n)
                             added[half][j / 4] = load_eight(p.add + (int64_t)of * p.n + n, p.vectors, p.n - n);
                     }
+            static_assert(Stage::steps <= 2, "stages of a tile");
+            if (Stage::steps == 2) {
+                sm90::wgmma_wait<1>();
+                release((at.stage + Stage::count - 1) % Stage::count);
+            }
             sm90::wgmma_wait<0>();
-#pragma unroll
-            for (int step = Stage::steps - 1; step >= 0; step--)
-                release((at.stage + Stage::count - step) % Stage::count);
+            release(at.stage);
             at.advance();
             sm90::settle(sum);
             if constexpr (Stage::stores_boxes) {
                 if (!p.add && p.vectors) {
-                    char *const boxes = ring + Stage::ring_bytes + (consumer * 4 + warp) * 2 * Stage::result_box;
-                    if (lane == 0) stores_read(); // the boxes of the tile before have been read
+                    char *const boxes = warp * 2 * Stage::result_box +
+                                        (nth % 2 == 0 ? ring + Stage::ring_bytes + consumer * 8 * Stage::result_box
+                                                      : ring + consumer * Stage::bytes +
+                                                            Stage::boxes * Stage::box_bytes);
+                    if (lane == 0) stores_read(); // those of the tile before the last
                     __syncwarp();
 #pragma unroll
                     for (int j = 0; j < width / 8; j += 2) { // 16 columns
@@ -378,7 +426,7 @@ __global__ void __launch_bounds__(product_threads, 1)
 #pragma unroll
                         for (int i = 0; i < width / 64; i++)
                             store_box(&out_map, boxes + i * Stage::result_box, tile * columns + 64 * i,
-                                      row0 + consumer * 64 + warp * 16);
+                                      row0 + consumer * 64 + warp * 16, leaves_first());
                         stores_commit();
                     }
                     continue;
