@@ -206,13 +206,14 @@ __global__ void __launch_bounds__(product_threads, 1)
                 copy_box<false, hints>(x, &x_map, barrier, k, row0, first);
                 if (V_KMAJOR)
                     copy_box<PAIR, hints>(v + (PAIR ? rank * RANKS / 2 * sm90::row_bytes : 0), &v_map, barrier, k,
-                                   PAIR ? rank * RANKS / 2 : 0, last);
+                                          PAIR ? rank * RANKS / 2 : 0, last);
                 else
 #pragma unroll
                     for (int i = 0; i < RANKS / 64; i++) {
                         constexpr int box = product_depth / pair;
-                        copy_box<PAIR, hints>(v + (i * product_depth + (PAIR ? rank * box : 0)) * sm90::row_bytes, &v_map,
-                                       barrier, 64 * i, k + (PAIR ? rank * box : 0), last);
+                        const int first_k = PAIR ? rank * box : 0; // of the stage
+                        copy_box<PAIR, hints>(v + (i * product_depth + first_k) * sm90::row_bytes, &v_map, barrier,
+                                              64 * i, k + first_k, last);
                     }
             }
         __syncwarp();

@@ -18,8 +18,8 @@ constexpr int project_warps = 16, project_together = 3; // loads of x of a lane 
 
 inline dim3 project_grid(const RowsProjection &p) { return dim3((unsigned)p.n, (unsigned)(p.matrices * p.groups)); }
 
-// The work of a block: row `token` of x, and the ranks of h's column 8 * eight. EARLY: the next kernel may fill its
-// rings of weights meanwhile. Else it begins when x is on its way, which its weights would delay.
+// The work of a block: row `token` of x, and the ranks of h's column 8 * eight. EARLY: the next kernel fills its rings
+// of weights meanwhile. Else it begins when x is on its way, which its weights would delay.
 template <bool EARLY>
 VB_DEVICE void project_row(const RowsProjection &p, int token, int eight) {
     __shared__ float parts[project_warps][8], squares[project_warps];
