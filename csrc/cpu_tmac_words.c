@@ -224,13 +224,13 @@ static void add_threes(const words_job *j, int64_t row, int64_t column, float *s
 /* Lays out rows from `row` on, by way of `codes`, [ROWS][blocks][64]. Returns whether there is a code of 3. */
 static bool lay_out(const words_job *j, uint16_t *words, uint8_t *codes, int64_t row, int64_t live,
                     const alphabet *letters) {
-    const uint8_t *weights = (const uint8_t *)j->a->weights + row * j->row_bytes;
     const int64_t stride = j->blocks * 64;
+    const uint8_t *w = (const uint8_t *)j->a->weights + row * j->row_bytes;
     bool threes = false;
     for (int64_t first = 0; first < live; first += ROWS) {
         for (int64_t r = 0; r < ROWS; r++)
             if (first + r < live)
-                threes |= read_row(codes + r * stride, weights + (first + r) * j->row_bytes, j->row_bytes, letters);
+                threes |= read_row(codes + r * stride, w + (first + r) * j->row_bytes, j->row_bytes, letters);
             else
                 memset(codes + r * stride, 0, (size_t)stride);
         for (int64_t b = 0; b < j->blocks; b++, words += BLOCK_WORDS * ROWS)
