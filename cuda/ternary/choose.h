@@ -156,7 +156,7 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
             c.threads = c.bits.threads, c.lanes = 4, c.tile = 1, c.blocks = c.bits.blocks;
             return c;
         }
-        if (a->row_bytes > TERNARY_BITS_ROW_BYTES && a->lanes == 0 && !a->persistent) {
+        if (a->row_bytes > TERNARY_BITS_ROW_BYTES && a->k <= TERNARY_TILE_DEPTH && a->lanes == 0 && !a->persistent) {
             c.kernel = TERNARY_GEMV, c.lanes = 32;
             c.tile = a->n >= TERNARY_PAIRS ? 2 : 1, c.threads = c.tile == 2 ? 128 : 256;
             c.blocks = vb_ceil_div(a->n, c.threads / c.lanes * c.tile);
