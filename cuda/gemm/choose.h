@@ -405,7 +405,7 @@ static inline double matmul_short_time(const vb_matmul_args *x, const vb_gpu *gp
     const double taken = (double)tiles / ((x->k > 32 ? 6.0 : 8.0) * gpu->multiprocessors),
                  operands = ((double)x->m + x->n) * x->k, of_tile = MATMUL_SHORT_SIDE * MATMUL_SHORT_SIDE,
                  filled = 1e6 * matmul_millions_of_c(x) / ((double)tiles * of_tile),
-                 of_c = (phases > 1 ? 2.3 : 3.1 * filled) * odd_c;
+                 of_c = (phases > 1 ? 1.5 : 3.1 * filled) * odd_c;
     return 2.1 + (taken > 0.2 ? taken : 0.2) * (0.2 + of_c + 0.2 * odd + 0.45 * (double)vb_ceil_div(x->k, 16)) +
            0.86 * matmul_millions_of_c(x) + 1.5e-6 * x->batch * operands;
 }

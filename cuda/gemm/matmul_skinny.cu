@@ -2,9 +2,9 @@
 // and strides, on any GPU. The `few` rows (or columns) lie in shared memory; the other operand, `many`, is read once.
 //
 //   by k     `many` is stored with k innermost: a warp has 4 of its rows, and lanes lie along k
-//   dot      the same with one row of A or column of B: 1 to 256 threads have 1 or 4 rows, a block several matrices of
-//            few rows. The lone one is read from the L1; if its elements lie apart, from shared memory. Of rows that
-//            begin anywhere, a thread joins the two aligned vectors in which its elements lie
+//   dot      the same with one row of A or column of B: 1 to 256 threads have 1 or 4 rows. The lone one is read from
+//            the L1 in vectors, else copied to shared memory. Of rows that begin anywhere, a thread joins the two
+//            aligned vectors in which its elements lie
 //   across   `many` is stored with its rows innermost: lanes lie across them, and warps share k
 //   lone     the same with one row of A or column of B: warps have every eighth row of k, whose vectors are read as
 //            they lie, wherever rows begin
@@ -33,8 +33,8 @@ struct Skinny {
     int count;                          // of few rows
     bool of_rows;                       // the few are rows of A, else columns of B
 
-    VB_DEVICE Skinny(MatMulProblem<T> p, bool a_transposed, bool b_transposed, int64_t matrix = blockIdx.y) {
-        p.a += matrix * p.a_batch_stride, p.b += matrix * p.b_batch_stride, p.c += matrix * p.c_batch_stride;
+    VB_DEVICE Skinny(MatMulProblem<T> p, bool a_transposed, bool b_transposed) {
+        p.select();
         c = p.c, k = p.k, of_rows = p.m <= p.n;
         count = (int)(of_rows ? p.m : p.n), rows = of_rows ? p.n : p.m;
         few = of_rows ? p.a : p.b, many = of_rows ? p.b : p.a;
@@ -58,7 +58,6 @@ struct Elements {
     Vec<T, W> x;
 
     VB_DEVICE void load_whole(const T *from) { x = load_once(reinterpret_cast<const Vec<T, W> *>(from)); }
-    VB_DEVICE void load_near(const T *from) { x = *reinterpret_cast<const Vec<T, W> *>(from); } // shared, or cached
     VB_DEVICE void load(const T *from, int64_t left) {
         if (left >= W) {
             load_whole(from);
@@ -80,7 +79,6 @@ struct Elements<T, W, true> {
         const uint4 vector = bytes_from(__ldg(at), __ldg(at + (shift > 0)), shift);
         x = *reinterpret_cast<const Vec<T, W> *>(&vector);
     }
-    VB_DEVICE void load_near(const T *from) { load_whole(from); }
     VB_DEVICE void load(const T *from, int64_t left) {
         static_assert(W * sizeof(T) == 16, "a vector");
         const unsigned shift = (unsigned)(uintptr_t)from % 16;
@@ -218,20 +216,17 @@ __global__ void __launch_bounds__(threads, 2)
 }
 
 // `lanes` neighbouring threads, a power of two, have HELD rows of `many`, in loads of W elements. SHIFTED: rows begin
-// anywhere. A block has a part of a matrix's rows; of TOGETHER, `together` whole ones of so many `matrices`.
-template <class T, int W, int HELD, bool SHIFTED, bool TOGETHER>
+// anywhere.
+template <class T, int W, int HELD, bool SHIFTED>
 __global__ void __launch_bounds__(threads, MATMUL_SKINNY_DOT_BLOCKS(HELD))
-    matmul_skinny_dot_kernel(MatMulProblem<T> p, int lanes, int together, int matrices, bool one_vectors, bool staged,
-                             bool a_transposed, bool b_transposed) {
+    matmul_skinny_dot_kernel(MatMulProblem<T> p, int lanes, bool one_vectors, bool staged, bool a_transposed,
+                             bool b_transposed) {
     constexpr int at_once = MATMUL_SKINNY_DOT_LOADS((int)sizeof(T), HELD, !SHIFTED);
     extern __shared__ __align__(16) char dot_shared[];
     __shared__ float of_warps[HELD][warps];
+    const Skinny<T> x(p, a_transposed, b_transposed);
     const int group = threadIdx.x / lanes, lane = threadIdx.x % lanes, warp = threadIdx.x / 32;
-    const int groups = threads / lanes / (TOGETHER ? together : 1); // of a matrix
-    const int nth = TOGETHER ? group / groups : 0, first = TOGETHER ? blockIdx.y * together : blockIdx.y;
-    const int matrix = TOGETHER ? smaller(first + nth, matrices - 1) : first;
-    const Skinny<T> x(p, a_transposed, b_transposed, matrix);
-    const int64_t row0 = ((int64_t)blockIdx.x * groups + group - nth * groups) * HELD;
+    const int64_t row0 = ((int64_t)blockIdx.x * (threads / lanes) + group) * HELD;
     wait_for_previous_kernel();
     release_next_kernel();
     const T *from[HELD];
@@ -241,51 +236,46 @@ __global__ void __launch_bounds__(threads, MATMUL_SKINNY_DOT_BLOCKS(HELD))
     int64_t few_k = x.few_k;
     if (staged) {
         T *const to = reinterpret_cast<T *>(dot_shared);
-        const int k = (int)x.k, row = ceil_div(k, W) * W;
-        const int64_t few_matrix = x.of_rows ? p.a_batch_stride : p.b_batch_stride;
-        const T *const from_one = x.few - (matrix - first) * few_matrix;
 #pragma unroll 8
-        for (int i = threadIdx.x; i < (TOGETHER ? smaller(together, matrices - first) * k : k); i += threads) {
-            const int at = TOGETHER ? i / k : 0, d = i - at * k;
-            to[at * row + d] = from_one[at * few_matrix + d * x.few_k];
-        }
+        for (int i = threadIdx.x; i < (int)x.k; i += threads) to[i] = x.few[i * x.few_k];
         __syncthreads();
-        few = to + (matrix - first) * row, few_k = 1, one_vectors = true;
+        few = to, few_k = 1, one_vectors = true;
     }
     float sum[HELD] = {};
-    const int64_t whole = x.k / W * W, step = (int64_t)at_once * lanes * W;
-    // Whole vectors, without a branch or a conversion between loads, behind which the next ones would wait. Loads past
-    // the end read the last vector.
-    const auto multiply = [&](auto one_shifted) {
-        for (int64_t k0 = lane * W; k0 < whole; k0 += step) {
-            const int last = (int)smaller<int64_t>(whole - W - k0, step);
-            Elements<T, W, SHIFTED> many[at_once][HELD];
-            Elements<T, W, decltype(one_shifted)::value> one[at_once];
+    int64_t k0 = lane * W;
+    const int64_t step = (int64_t)at_once * lanes * W;
+    // Whole vectors, without a branch or a conversion between loads, behind which the next ones would wait.
+    for (; one_vectors && k0 + step - (lanes - 1) * W <= x.k; k0 += step) {
+        Elements<T, W, SHIFTED> many[at_once][HELD];
+        Vec<T, W> one[at_once];
 #pragma unroll
-            for (int u = 0; u < at_once; u++) {
-                const int at = smaller(u * lanes * W, last);
+        for (int u = 0; u < at_once; u++) {
 #pragma unroll
-                for (int i = 0; i < HELD; i++) many[u][i].load_whole(from[i] + k0 + at);
-                one[u].load_near(few + k0 + at);
-            }
-#pragma unroll
-            for (int u = 0; u < at_once; u++) {
-                if (u * lanes * W > last) break;
-#pragma unroll
-                for (int e = 0; e < W; e++) {
-                    const float with = to_float(one[u].x.at[e]);
-#pragma unroll
-                    for (int i = 0; i < HELD; i++) sum[i] = fmaf(to_float(many[u][i].x.at[e]), with, sum[i]);
-                }
-            }
+            for (int i = 0; i < HELD; i++) many[u][i].load_whole(from[i] + k0 + u * lanes * W);
+            one[u] = *reinterpret_cast<const Vec<T, W> *>(few + k0 + u * lanes * W);
         }
-    };
-    if (one_vectors) multiply(Bool<false>());
-    else multiply(Bool<true>());
-    // The elements behind them, a thread each.
-    for (int64_t k = whole + lane; k < x.k; k += lanes)
 #pragma unroll
-        for (int i = 0; i < HELD; i++) sum[i] = fmaf(to_float(from[i][k]), to_float(few[k * few_k]), sum[i]);
+        for (int u = 0; u < at_once; u++)
+#pragma unroll
+            for (int e = 0; e < W; e++) {
+                const float with = to_float(one[u].at[e]);
+#pragma unroll
+                for (int i = 0; i < HELD; i++) sum[i] = fmaf(to_float(many[u][i].x.at[e]), with, sum[i]);
+            }
+    }
+    for (; k0 < x.k; k0 += lanes * W) {
+        const int64_t left = x.k - k0;
+        Elements<T, W, SHIFTED> many[HELD];
+        float one[W];
+#pragma unroll
+        for (int i = 0; i < HELD; i++) many[i].load(from[i] + k0, left);
+#pragma unroll
+        for (int e = 0; e < W; e++) one[e] = e < left ? to_float(few[(k0 + e) * few_k]) : 0.0f;
+#pragma unroll
+        for (int i = 0; i < HELD; i++)
+#pragma unroll
+            for (int e = 0; e < W; e++) sum[i] = fmaf(to_float(many[i].x.at[e]), one[e], sum[i]);
+    }
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         for (int offset = smaller(lanes, 32) / 2; offset > 0; offset /= 2)
@@ -293,7 +283,7 @@ __global__ void __launch_bounds__(threads, MATMUL_SKINNY_DOT_BLOCKS(HELD))
         if (lanes > 32 && threadIdx.x % 32 == 0) of_warps[i][warp] = sum[i];
     }
     if (lanes > 32) __syncthreads();
-    if (lane > 0 || (TOGETHER && first + nth >= matrices)) return;
+    if (lane > 0) return;
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         for (int w = 1; w < lanes / 32; w++) sum[i] += of_warps[i][warp + w];
@@ -468,30 +458,24 @@ vb_status launch_lone(const vb_matmul_args &x, const matmul_skinny_plan &plan, v
 template <class T>
 vb_status launch_dot(const vb_matmul_args &x, const matmul_skinny_plan &plan, vb_stream *stream) {
     const bool of_rows = x.m <= x.n, a_t = x.a_transposed != 0, b_t = x.b_transposed != 0;
+    const int64_t apart = matmul_skinny_apart(&x), bytes = x.k * (int64_t)sizeof(T);
     const void *const one = of_rows ? x.a : x.b;
     const int64_t one_batch = of_rows ? x.a_batch_stride : x.b_batch_stride;
-    const bool one_vectors =
-        matmul_skinny_apart(&x) == 1 && matmul_vectors(one, x.type, 0, x.batch > 1 ? one_batch : 0);
-    const int64_t bytes = plan.together * matmul_skinny_one_bytes(&x);
-    const bool staged = matmul_skinny_stages(&x) != 0;
+    const bool one_vectors = apart == 1 && matmul_vectors(one, x.type, 0, x.batch > 1 ? one_batch : 0);
+    // One step of neighbours is read as soon as it is copied.
+    const bool staged = !one_vectors && bytes <= MATMUL_SKINNY_STAGED && (plan.steps > 1 || apart > 2);
     return for_batches<T>(x, of_rows ? x.m : plan.rows, of_rows ? plan.rows : x.n,
                           [&](const MatMulProblem<T> &p, dim3 grid) {
-                              const int matrices = (int)grid.y;
-                              grid.y = (unsigned)ceil_div(matrices, plan.together);
                               const auto launch = [&](auto kernel) {
-                                  return launch_overlapped(stream, grid, threads, staged ? (int)bytes : 0, kernel, p,
-                                                           plan.lanes, plan.together, matrices, one_vectors, staged,
-                                                           a_t, b_t);
+                                  return launch_overlapped(stream, grid, threads, staged ? (int)bytes : 0, kernel,
+                                                           p, plan.lanes, one_vectors, staged, a_t, b_t);
                               };
                               constexpr int wide = Wide<T>::size;
-                              if (plan.together > 1)
-                                  return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 1, false, true>)
-                                                      : launch(matmul_skinny_dot_kernel<T, wide, 1, true, true>);
                               if (plan.held == 1)
-                                  return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 1, false, false>)
-                                                      : launch(matmul_skinny_dot_kernel<T, wide, 1, true, false>);
-                              return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 4, false, false>)
-                                                  : launch(matmul_skinny_dot_kernel<T, wide, 4, true, false>);
+                                  return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 1, false>)
+                                                      : launch(matmul_skinny_dot_kernel<T, wide, 1, true>);
+                              return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 4, false>)
+                                                  : launch(matmul_skinny_dot_kernel<T, wide, 4, true>);
                           });
 }
 
