@@ -90,11 +90,9 @@ struct UpdateStage : ProductStage<ROWS, RANKS> {
     static constexpr int sum_bytes = 256 * RANKS / 2 * (int)sizeof(float);
     static constexpr bool sums_apart = RANKS == 64;
     static constexpr int ring_bytes = Base::count * Base::bytes;
-    // Boxes of 16 rows by 64 columns of the result, two for each warp that multiplies: where there is room. Every other
-    // tile has them behind the ring, the others where a stage of U leaves the room of a stage of x and V.
+    // Boxes of 16 rows by 64 columns of the result, two for each warp that multiplies: where there is room.
     static constexpr bool stores_boxes = RANKS == 256;
     static constexpr int result_box = 16 * sm90::row_bytes, result_bytes = stores_boxes ? 8 * 2 * result_box : 0;
-    static_assert(!stores_boxes || Base::bytes - boxes * box_bytes >= 4 * 2 * result_box, "in a stage of U");
     static constexpr int shared_bytes = Base::shared_bytes + (sums_apart ? sum_bytes : 0) + result_bytes;
     // Codes of 128 rows come through the ring too, between V and U, where registers have no room for them before.
     static constexpr int codes_box = ROWS * sm90::row_bytes, code_boxes = 2, code_stages = RANKS == 256 ? 2 : 0;
@@ -146,8 +144,8 @@ VB_DEVICE void store_box(const CUtensorMap *map, const char *shared, int inner, 
                  : "memory");
 }
 VB_DEVICE void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Waits until this thread's boxes have been read, but for those of the last commit.
-VB_DEVICE void stores_read() { asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory"); }
+// Waits until this thread's boxes have been read.
+VB_DEVICE void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 // Waits until they are stored.
 VB_DEVICE void stores_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Holds bulk copies that follow the next barrier until this thread's loads from any block's shared memory are done.
@@ -405,11 +403,8 @@ __global__ void __launch_bounds__(product_threads, 1)
             sm90::settle(sum);
             if constexpr (Stage::stores_boxes) {
                 if (!p.add && p.vectors) {
-                    char *const boxes = warp * 2 * Stage::result_box +
-                                        (nth % 2 == 0 ? ring + Stage::ring_bytes + consumer * 8 * Stage::result_box
-                                                      : ring + consumer * Stage::bytes +
-                                                            Stage::boxes * Stage::box_bytes);
-                    if (lane == 0) stores_read(); // those of the tile before the last
+                    char *const boxes = ring + Stage::ring_bytes + (consumer * 4 + warp) * 2 * Stage::result_box;
+                    if (lane == 0) stores_read(); // the boxes of the tile before have been read
                     __syncwarp();
 #pragma unroll
                     for (int j = 0; j < width / 8; j += 2) { // 16 columns
