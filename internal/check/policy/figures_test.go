@@ -99,8 +99,9 @@ func isSaved(saved []float64, text string) bool {
 // figures would be found by chance.
 func unsaved(saved []float64, texts map[string]string) (all []string) {
 	for page, text := range texts {
-		for line := range strings.Lines(text) {
-			if !strings.HasPrefix(line, "|") {
+		lines := strings.Split(text, "\n")
+		for i, line := range lines {
+			if !strings.HasPrefix(line, "|") || i+1 < len(lines) && strings.HasPrefix(lines[i+1], "|---") { // the head of a table
 				continue
 			}
 			for _, cell := range strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")[1:] {
