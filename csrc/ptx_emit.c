@@ -43,16 +43,27 @@ static bool is_name(const char *text) {
     return n > 0;
 }
 
-/* The mistake in the parameters of a product or of a conversion, NULL if there is none. */
-static const char *wrong_product(const vb_ptx_kernel *p) {
-    const int64_t most = INT32_MAX;
-    const bool matrix = p->kind != VB_PTX_GEMV && p->kind != VB_PTX_DEQUANTIZE;
-    if (p->n < 1 || p->k < 1 || p->n > most || p->k > most || (matrix && (p->m < 1 || p->m > most)))
-        return matrix ? "m, n, k: want 1 to 2147483647 each" : "n, k: want 1 to 2147483647 each";
-    if (matrix && p->m > 65535 * 8) return "m: want at most 524280";
-    if (p->kind == VB_PTX_DEQUANTIZE && p->k > 65535 * 256) return "k: want at most 16776960";
-    if (p->kind != VB_PTX_QUANTIZED_GEMM && p->kind != VB_PTX_DEQUANTIZE && p->kind != VB_PTX_GEMV) return NULL;
-    if (is_f32_gemv(p)) return NULL;
+static int64_t tiles(int64_t n, int64_t size) { return (n + size - 1) / size; }
+static int tile_of(const vb_ptx_kernel *p) { return p->tile ? p->tile : 16; }
+/* of a warp: 48 KiB of shared memory hold a block's */
+static int queries_of(const vb_ptx_kernel *p) { return p->dim > 192 ? 2 : 4; }
+static int target_of(const vb_ptx_kernel *p) { return p->target ? p->target : 70; }
+static int64_t kv_heads_of(const vb_ptx_kernel *p) { return p->kv_heads ? p->kv_heads : p->heads; }
+static bool is_size(int64_t n) { return n >= 1 && n <= INT32_MAX; }
+
+/* ---- the mistake in the parameters of each kind, NULL if there is none ------------------------------------------- */
+
+static const char *wrong_matrices(const vb_ptx_kernel *p) {
+    if (!is_size(p->m) || !is_size(p->n) || !is_size(p->k)) return "m, n, k: want 1 to 2147483647 each";
+    return p->m > 65535 * 8 ? "m: want at most 524280" : NULL;
+}
+
+static const char *wrong_tile(const vb_ptx_kernel *p) {
+    if (p->tile != 0 && p->tile != 8 && p->tile != 16 && p->tile != 32) return "tile: want 8, 16 or 32";
+    return wrong_matrices(p);
+}
+
+static const char *wrong_stored(const vb_ptx_kernel *p) {
     const struct stored *s = stored_of(p);
     if (!s) return "weight: want Q4_K, Q5_K, Q6_K, Q8_0, Q5_0, Q4_0 or Q4_1";
     if (p->k % vb_dtype_block_size(s->type) == 0) return NULL;
@@ -60,22 +71,162 @@ static const char *wrong_product(const vb_ptx_kernel *p) {
                                                : "k: a row is blocks of 32 elements, want a multiple";
 }
 
-/* The same of what has heads. */
-static const char *wrong_heads(const vb_ptx_kernel *p) {
-    const int64_t most = INT32_MAX, kv_heads = p->kv_heads ? p->kv_heads : p->heads;
-    if (p->heads < 1 || p->heads > 65535) return "heads: want 1 to 65535";
-    if (p->dim < 1 || p->dim > 256) return "dim: want 1 to 256 elements a head";
-    switch (p->kind) {
-    case VB_PTX_ATTENTION: return p->seq < 1 || p->seq > most ? "seq: want 1 to 2147483647" : NULL;
-    case VB_PTX_ROPE:
-        if (p->dim % 2) return "dim: RoPE turns pairs, want an even number";
-        return p->theta != 0 && !(p->theta >= 1 && p->theta <= 1e30f) ? "theta: want 1 to 1e30" : NULL;
-    case VB_PTX_DECODE_ATTENTION:
-        if (kv_heads < 1 || p->heads % kv_heads) return "kv_heads: want a divisor of heads";
-        return p->capacity < 1 || p->capacity > most ? "capacity: want 1 to 2147483647" : NULL;
-    default: return NULL;
-    }
+static const char *wrong_quantized_gemm(const vb_ptx_kernel *p) {
+    const char *wrong = wrong_matrices(p);
+    return wrong ? wrong : wrong_stored(p);
 }
+
+static const char *wrong_gemv(const vb_ptx_kernel *p) {
+    if (!is_size(p->n) || !is_size(p->k)) return "n, k: want 1 to 2147483647 each";
+    return is_f32_gemv(p) ? NULL : wrong_stored(p);
+}
+
+static const char *wrong_dequantize(const vb_ptx_kernel *p) {
+    if (!is_size(p->n) || !is_size(p->k)) return "n, k: want 1 to 2147483647 each";
+    return p->k > 65535 * 256 ? "k: want at most 16776960" : wrong_stored(p);
+}
+
+static const char *wrong_rows(const vb_ptx_kernel *p) {
+    return is_size(p->rows) && is_size(p->dim) ? NULL : "rows, dim: want 1 to 2147483647 each";
+}
+
+static const char *wrong_norm(const vb_ptx_kernel *p) {
+    const char *wrong = wrong_rows(p);
+    return wrong || (p->epsilon >= 0 && p->epsilon < 1) ? wrong : "epsilon: want 0 to 1";
+}
+
+static const char *wrong_heads(const vb_ptx_kernel *p) {
+    if (p->heads < 1 || p->heads > 65535) return "heads: want 1 to 65535";
+    return p->dim < 1 || p->dim > 256 ? "dim: want 1 to 256 elements a head" : NULL;
+}
+
+static const char *wrong_attention(const vb_ptx_kernel *p) {
+    const char *wrong = wrong_heads(p);
+    return wrong || is_size(p->seq) ? wrong : "seq: want 1 to 2147483647";
+}
+
+static const char *wrong_decode_attention(const vb_ptx_kernel *p) {
+    const char *wrong = wrong_heads(p);
+    if (wrong) return wrong;
+    if (kv_heads_of(p) < 1 || p->heads % kv_heads_of(p)) return "kv_heads: want a divisor of heads";
+    return is_size(p->capacity) ? NULL : "capacity: want 1 to 2147483647";
+}
+
+static const char *wrong_rope(const vb_ptx_kernel *p) {
+    const char *wrong = wrong_heads(p);
+    if (wrong) return wrong;
+    if (p->dim % 2) return "dim: RoPE turns pairs, want an even number";
+    return p->theta == 0 || (p->theta >= 1 && p->theta <= 1e30f) ? NULL : "theta: want 1 to 1e30";
+}
+
+static const char *wrong_elements(const vb_ptx_kernel *p) { return is_size(p->n) ? NULL : "n: want 1 to 2147483647"; }
+
+static const char *wrong_bias(const vb_ptx_kernel *p) {
+    if (!is_size(p->dim)) return "dim: want 1 to 2147483647";
+    if (p->activation < 0 || p->activation > 2) return "activation: want 0 for none, 1 for ReLU or 2 for GELU";
+    return wrong_elements(p);
+}
+
+/* ---- the launch of each kind ------------------------------------------------------------------------------------- */
+
+static vb_ptx_launch_size of_blocks(int64_t x, int64_t y, int threads) { return (vb_ptx_launch_size){x, y, threads}; }
+
+static vb_ptx_launch_size of_squares(const vb_ptx_kernel *p, int square, int threads) {
+    return of_blocks(tiles(p->n, square), tiles(p->m, square), threads);
+}
+
+static vb_ptx_launch_size launch_naive(const vb_ptx_kernel *p) { return of_squares(p, 16, 256); }
+static vb_ptx_launch_size launch_tiled(const vb_ptx_kernel *p) {
+    return of_squares(p, tile_of(p), tile_of(p) * tile_of(p));
+}
+static vb_ptx_launch_size launch_tensor_core(const vb_ptx_kernel *p) {
+    const int square = target_of(p) >= 80 ? 128 : 64;
+    return of_squares(p, square, square * 2);
+}
+static vb_ptx_launch_size launch_rows(const vb_ptx_kernel *p) { return of_blocks(p->rows, 1, ROW_THREADS); }
+static vb_ptx_launch_size launch_attention(const vb_ptx_kernel *p) {
+    return of_blocks(tiles(p->seq, 4 * queries_of(p)), p->heads, 128);
+}
+static vb_ptx_launch_size launch_quantized_gemm(const vb_ptx_kernel *p) {
+    return of_blocks(tiles(p->n, 4), tiles(p->m, QUANTIZED_ROWS), 128);
+}
+static vb_ptx_launch_size launch_gemv(const vb_ptx_kernel *p) {
+    return is_f32_gemv(p) ? of_blocks(tiles(p->n, 32), 1, ROW_THREADS) : of_blocks(tiles(p->n, 4), 1, 128);
+}
+static vb_ptx_launch_size launch_dequantize(const vb_ptx_kernel *p) {
+    return of_blocks(p->n, tiles(p->k, 256), ROW_THREADS);
+}
+static vb_ptx_launch_size launch_heads(const vb_ptx_kernel *p) { return of_blocks(p->heads, 1, 128); }
+static vb_ptx_launch_size launch_cache_write(const vb_ptx_kernel *p) { return of_blocks(p->heads, 1, ROW_THREADS); }
+static vb_ptx_launch_size launch_elements(const vb_ptx_kernel *p) {
+    return of_blocks(tiles(p->n, 256), 1, ROW_THREADS);
+}
+static vb_ptx_launch_size launch_argmax(const vb_ptx_kernel *p) {
+    return of_blocks(tiles(p->n, 1024), 1, ROW_THREADS);
+}
+static vb_ptx_launch_size launch_once(const vb_ptx_kernel *p) {
+    (void)p;
+    return of_blocks(1, 1, ROW_THREADS);
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+static const char *norm_name(const vb_ptx_kernel *p) { return p->rms ? "rmsnorm" : "layernorm_warp_shuffle"; }
+static const char *attention_name(const vb_ptx_kernel *p) {
+    return p->causal ? "flash_attention_causal" : "flash_attention";
+}
+static const char *gemm_name(const vb_ptx_kernel *p) { return stored_of(p)->gemm; }
+static const char *gemv_name(const vb_ptx_kernel *p) {
+    return is_f32_gemv(p) ? "gemv_warp_reduce" : stored_of(p)->gemv;
+}
+static const char *dequantize_name(const vb_ptx_kernel *p) { return stored_of(p)->dequantize; }
+static const char *rope_name(const vb_ptx_kernel *p) { return p->neox ? "rope_neox" : "rope"; }
+
+static const char *tensor_core_source(const vb_ptx_kernel *p) {
+    return target_of(p) >= 80 ? vb_ptx_gemm_mma : vb_ptx_gemm_wmma;
+}
+static const char *quantized_gemm_source(const vb_ptx_kernel *p) {
+    return stored_of(p)->type == VB_Q4_K ? vb_ptx_gemm_q4k : vb_ptx_gemm_quantized;
+}
+static const char *gemv_source(const vb_ptx_kernel *p) {
+    return is_f32_gemv(p) ? vb_ptx_gemv : vb_ptx_gemv_quantized;
+}
+
+/* What a kind of kernel is. Where parameters decide on the name or the text, a function says which it is. */
+static const struct kind {
+    const char *(*wrong)(const vb_ptx_kernel *p);
+    vb_ptx_launch_size (*launch)(const vb_ptx_kernel *p);
+    const char *name, *source;
+    const char *(*name_of)(const vb_ptx_kernel *p), *(*source_of)(const vb_ptx_kernel *p);
+    int op; /* of elements */
+} kinds[] = {
+    [VB_PTX_GEMM_NAIVE] = {wrong_matrices, launch_naive, "gemm_naive", vb_ptx_gemm_naive},
+    [VB_PTX_GEMM_TILED] = {wrong_tile, launch_tiled, "gemm_tiled", vb_ptx_gemm_tiled},
+    [VB_PTX_GEMM_TENSOR_CORE] = {wrong_matrices, launch_tensor_core, "gemm_tensor_core",
+                                 .source_of = tensor_core_source},
+    [VB_PTX_SOFTMAX] = {wrong_rows, launch_rows, "softmax_warp_shuffle", vb_ptx_softmax},
+    [VB_PTX_LAYER_NORM] = {wrong_norm, launch_rows, .name_of = norm_name, .source = vb_ptx_norm},
+    [VB_PTX_ATTENTION] = {wrong_attention, launch_attention, .name_of = attention_name, .source = vb_ptx_attention},
+    [VB_PTX_QUANTIZED_GEMM] = {wrong_quantized_gemm, launch_quantized_gemm, .name_of = gemm_name,
+                               .source_of = quantized_gemm_source},
+    [VB_PTX_GEMV] = {wrong_gemv, launch_gemv, .name_of = gemv_name, .source_of = gemv_source},
+    [VB_PTX_DEQUANTIZE] = {wrong_dequantize, launch_dequantize, .name_of = dequantize_name,
+                           .source = vb_ptx_dequantize},
+    [VB_PTX_QUANTIZE] = {wrong_elements, launch_elements, "q8_quantize", vb_ptx_quantize},
+    [VB_PTX_DECODE_ATTENTION] = {wrong_decode_attention, launch_heads, "incremental_attention",
+                                 vb_ptx_decode_attention},
+    [VB_PTX_ADD_RMS_NORM] = {wrong_norm, launch_rows, "fused_residual_rmsnorm", vb_ptx_add_rms_norm},
+    [VB_PTX_ROPE] = {wrong_rope, launch_heads, .name_of = rope_name, .source = vb_ptx_rope},
+    [VB_PTX_SILU] = {wrong_elements, launch_elements, "silu", vb_ptx_elements, .op = VB_JIT_SILU},
+    [VB_PTX_GELU] = {wrong_elements, launch_elements, "gelu", vb_ptx_elements, .op = VB_JIT_GELU_TANH},
+    [VB_PTX_MUL] = {wrong_elements, launch_elements, "elementwise_mul", vb_ptx_elements, .op = VB_JIT_MUL},
+    [VB_PTX_ADD] = {wrong_elements, launch_elements, "residual_add", vb_ptx_elements, .op = VB_JIT_ADD},
+    [VB_PTX_SWIGLU] = {wrong_elements, launch_elements, "fused_swiglu", vb_ptx_elements, .op = VB_JIT_SWIGLU},
+    [VB_PTX_BIAS] = {wrong_bias, launch_elements, "bias_activation", vb_ptx_bias},
+    [VB_PTX_CACHE_WRITE] = {wrong_heads, launch_cache_write, "kv_cache_scatter", vb_ptx_cache_write},
+    [VB_PTX_ARGMAX_BLOCKS] = {wrong_elements, launch_argmax, "argmax_block_reduce", vb_ptx_argmax_blocks},
+    [VB_PTX_ARGMAX_FINAL] = {wrong_elements, launch_once, "argmax_final_reduce", vb_ptx_argmax_final},
+};
 
 /* The mistake in the parameters, NULL if there is none. */
 static const char *wrong(const vb_ptx_kernel *p) {
@@ -84,39 +235,7 @@ static const char *wrong(const vb_ptx_kernel *p) {
     for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) known |= p->target == targets[i];
     if (!known) return "target: want sm_70, 72, 75, 80, 86, 87, 89, 90, 100 or 120";
     if (p->entry && !is_name(p->entry)) return "entry: want up to 63 letters, digits and underscores";
-    const int64_t most = INT32_MAX;
-    switch (p->kind) {
-    case VB_PTX_GEMM_TILED:
-        if (p->tile != 0 && p->tile != 8 && p->tile != 16 && p->tile != 32) return "tile: want 8, 16 or 32";
-        /* fallthrough */
-    case VB_PTX_GEMM_NAIVE:
-    case VB_PTX_GEMM_TENSOR_CORE:
-    case VB_PTX_QUANTIZED_GEMM:
-    case VB_PTX_GEMV:
-    case VB_PTX_DEQUANTIZE: return wrong_product(p);
-    case VB_PTX_SOFTMAX:
-    case VB_PTX_LAYER_NORM:
-    case VB_PTX_ADD_RMS_NORM:
-        if (p->rows < 1 || p->dim < 1 || p->rows > most || p->dim > most) return "rows, dim: want 1 to 2147483647 each";
-        return p->kind != VB_PTX_SOFTMAX && !(p->epsilon >= 0 && p->epsilon < 1) ? "epsilon: want 0 to 1" : NULL;
-    case VB_PTX_ATTENTION:
-    case VB_PTX_DECODE_ATTENTION:
-    case VB_PTX_ROPE:
-    case VB_PTX_CACHE_WRITE: return wrong_heads(p);
-    case VB_PTX_BIAS:
-        if (p->dim < 1 || p->dim > most) return "dim: want 1 to 2147483647";
-        if (p->activation < 0 || p->activation > 2) return "activation: want 0 for none, 1 for ReLU or 2 for GELU";
-        /* fallthrough */
-    case VB_PTX_QUANTIZE:
-    case VB_PTX_SILU:
-    case VB_PTX_GELU:
-    case VB_PTX_MUL:
-    case VB_PTX_ADD:
-    case VB_PTX_SWIGLU:
-    case VB_PTX_ARGMAX_BLOCKS:
-    case VB_PTX_ARGMAX_FINAL: return p->n < 1 || p->n > most ? "n: want 1 to 2147483647" : NULL;
-    }
-    return "kind: unknown";
+    return (size_t)p->kind < sizeof kinds / sizeof *kinds ? kinds[p->kind].wrong(p) : "kind: unknown";
 }
 
 /* Copies a caller's parameters. Returns the mistake in them, NULL if there is none. */
@@ -131,32 +250,8 @@ const char *vb_ptx_invalid(const vb_ptx_kernel *kernel) {
 }
 
 static const char *name_of(const vb_ptx_kernel *p) {
-    if (p->entry) return p->entry;
-    switch (p->kind) {
-    case VB_PTX_GEMM_NAIVE: return "gemm_naive";
-    case VB_PTX_GEMM_TILED: return "gemm_tiled";
-    case VB_PTX_GEMM_TENSOR_CORE: return "gemm_tensor_core";
-    case VB_PTX_SOFTMAX: return "softmax_warp_shuffle";
-    case VB_PTX_LAYER_NORM: return p->rms ? "rmsnorm" : "layernorm_warp_shuffle";
-    case VB_PTX_ATTENTION: return p->causal ? "flash_attention_causal" : "flash_attention";
-    case VB_PTX_QUANTIZED_GEMM: return stored_of(p)->gemm;
-    case VB_PTX_GEMV: return is_f32_gemv(p) ? "gemv_warp_reduce" : stored_of(p)->gemv;
-    case VB_PTX_DEQUANTIZE: return stored_of(p)->dequantize;
-    case VB_PTX_QUANTIZE: return "q8_quantize";
-    case VB_PTX_DECODE_ATTENTION: return "incremental_attention";
-    case VB_PTX_ADD_RMS_NORM: return "fused_residual_rmsnorm";
-    case VB_PTX_ROPE: return p->neox ? "rope_neox" : "rope";
-    case VB_PTX_SILU: return "silu";
-    case VB_PTX_GELU: return "gelu";
-    case VB_PTX_MUL: return "elementwise_mul";
-    case VB_PTX_ADD: return "residual_add";
-    case VB_PTX_SWIGLU: return "fused_swiglu";
-    case VB_PTX_BIAS: return "bias_activation";
-    case VB_PTX_CACHE_WRITE: return "kv_cache_scatter";
-    case VB_PTX_ARGMAX_BLOCKS: return "argmax_block_reduce";
-    case VB_PTX_ARGMAX_FINAL: return "argmax_final_reduce";
-    }
-    return "";
+    const struct kind *kind = &kinds[p->kind];
+    return p->entry ? p->entry : kind->name ? kind->name : kind->name_of(p);
 }
 
 const char *vb_ptx_name(const vb_ptx_kernel *kernel) {
@@ -164,78 +259,17 @@ const char *vb_ptx_name(const vb_ptx_kernel *kernel) {
     return take_kernel(&p, kernel) ? "" : name_of(&p);
 }
 
-static int64_t tiles(int64_t n, int64_t size) { return (n + size - 1) / size; }
-static int tile_of(const vb_ptx_kernel *p) { return p->tile ? p->tile : 16; }
-/* of a warp: 48 KiB of shared memory hold a block's */
-static int queries_of(const vb_ptx_kernel *p) { return p->dim > 192 ? 2 : 4; }
-static int target_of(const vb_ptx_kernel *p) { return p->target ? p->target : 70; }
-
 vb_status vb_ptx_launch(vb_ptx_launch_size *size, const vb_ptx_kernel *kernel) {
-    vb_ptx_kernel known;
-    const vb_ptx_kernel *p = &known;
-    if (!size || take_kernel(&known, kernel)) return VB_INVALID_ARGUMENT;
-    int64_t x = 1, y = 1;
-    int threads = ROW_THREADS, square = 16;
-    switch (p->kind) {
-    case VB_PTX_GEMM_TILED: square = tile_of(p), threads = square * square; break;
-    case VB_PTX_GEMM_TENSOR_CORE: square = target_of(p) >= 80 ? 128 : 64, threads = square * 2; break;
-    case VB_PTX_SOFTMAX:
-    case VB_PTX_LAYER_NORM:
-    case VB_PTX_ADD_RMS_NORM: x = p->rows; break;
-    case VB_PTX_ATTENTION: x = tiles(p->seq, 4 * queries_of(p)), y = p->heads, threads = 128; break;
-    case VB_PTX_QUANTIZED_GEMM: x = tiles(p->n, 4), y = tiles(p->m, QUANTIZED_ROWS), threads = 128; break;
-    case VB_PTX_GEMV:
-        if (is_f32_gemv(p)) x = tiles(p->n, 32);
-        else x = tiles(p->n, 4), threads = 128;
-        break;
-    case VB_PTX_DEQUANTIZE: x = p->n, y = tiles(p->k, 256); break;
-    case VB_PTX_DECODE_ATTENTION:
-    case VB_PTX_ROPE: x = p->heads, threads = 128; break;
-    case VB_PTX_CACHE_WRITE: x = p->heads; break;
-    case VB_PTX_QUANTIZE:
-    case VB_PTX_SILU:
-    case VB_PTX_GELU:
-    case VB_PTX_MUL:
-    case VB_PTX_ADD:
-    case VB_PTX_SWIGLU:
-    case VB_PTX_BIAS: x = tiles(p->n, 256); break;
-    case VB_PTX_ARGMAX_BLOCKS: x = tiles(p->n, 1024); break;
-    case VB_PTX_GEMM_NAIVE:
-    case VB_PTX_ARGMAX_FINAL: break;
-    }
-    if (p->kind == VB_PTX_GEMM_NAIVE || p->kind == VB_PTX_GEMM_TILED || p->kind == VB_PTX_GEMM_TENSOR_CORE)
-        x = tiles(p->n, square), y = tiles(p->m, square);
-    *size = (vb_ptx_launch_size){x, y, threads};
+    vb_ptx_kernel p;
+    if (!size || take_kernel(&p, kernel)) return VB_INVALID_ARGUMENT;
+    *size = kinds[p.kind].launch(&p);
     return VB_OK;
 }
 
 /* The text of a kernel with its gaps. */
 static const char *source_of(const vb_ptx_kernel *p) {
-    switch (p->kind) {
-    case VB_PTX_GEMM_NAIVE: return vb_ptx_gemm_naive;
-    case VB_PTX_GEMM_TILED: return vb_ptx_gemm_tiled;
-    case VB_PTX_GEMM_TENSOR_CORE: return target_of(p) >= 80 ? vb_ptx_gemm_mma : vb_ptx_gemm_wmma;
-    case VB_PTX_SOFTMAX: return vb_ptx_softmax;
-    case VB_PTX_LAYER_NORM: return vb_ptx_norm;
-    case VB_PTX_ATTENTION: return vb_ptx_attention;
-    case VB_PTX_QUANTIZED_GEMM: return stored_of(p)->type == VB_Q4_K ? vb_ptx_gemm_q4k : vb_ptx_gemm_quantized;
-    case VB_PTX_GEMV: return is_f32_gemv(p) ? vb_ptx_gemv : vb_ptx_gemv_quantized;
-    case VB_PTX_DEQUANTIZE: return vb_ptx_dequantize;
-    case VB_PTX_QUANTIZE: return vb_ptx_quantize;
-    case VB_PTX_DECODE_ATTENTION: return vb_ptx_decode_attention;
-    case VB_PTX_ADD_RMS_NORM: return vb_ptx_add_rms_norm;
-    case VB_PTX_ROPE: return vb_ptx_rope;
-    case VB_PTX_SILU:
-    case VB_PTX_GELU:
-    case VB_PTX_MUL:
-    case VB_PTX_ADD:
-    case VB_PTX_SWIGLU: return vb_ptx_elements;
-    case VB_PTX_BIAS: return vb_ptx_bias;
-    case VB_PTX_CACHE_WRITE: return vb_ptx_cache_write;
-    case VB_PTX_ARGMAX_BLOCKS: return vb_ptx_argmax_blocks;
-    case VB_PTX_ARGMAX_FINAL: return vb_ptx_argmax_final;
-    }
-    return NULL;
+    const struct kind *kind = &kinds[p->kind];
+    return kind->source ? kind->source : kind->source_of(p);
 }
 
 /* The powers of theta^(-2 / dim) that FREQUENCY of RoPE multiplies, in units of 2^-64. */
@@ -252,7 +286,8 @@ static void say_powers(vb_jit_text *text, const vb_ptx_kernel *p) {
 static void fill(vb_jit_text *text, const vb_ptx_kernel *p) {
     vb_jit_text powers = {0};
     if (p->kind == VB_PTX_ROPE) say_powers(&powers, p);
-    const bool activation = p->kind == VB_PTX_SILU || p->kind == VB_PTX_GELU, glu = p->kind == VB_PTX_SWIGLU;
+    const int op = kinds[p->kind].op;
+    const bool activation = op == VB_JIT_SILU || op == VB_JIT_GELU_TANH, glu = op == VB_JIT_SWIGLU;
     const vb_jit_filling f = {
         .decode = stored_of(p) ? vb_jit_decode(stored_of(p)->type) : NULL,
         .texts = {
@@ -281,13 +316,8 @@ vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *kernel) {
     if (take_kernel(&known, kernel)) return VB_INVALID_ARGUMENT;
     const int rounds = (int)(p->dim > 0 ? tiles(p->dim, ROW_THREADS * 4) : 1);
     const bool rows = p->kind == VB_PTX_SOFTMAX || p->kind == VB_PTX_LAYER_NORM, in_registers = rounds <= MOST_ROUNDS;
-    const int op = p->kind == VB_PTX_ADD      ? VB_JIT_ADD
-                   : p->kind == VB_PTX_MUL    ? VB_JIT_MUL
-                   : p->kind == VB_PTX_SWIGLU ? VB_JIT_SWIGLU
-                   : p->kind == VB_PTX_SILU   ? VB_JIT_SILU
-                                              : VB_JIT_GELU_TANH;
+    const int op = kinds[p->kind].op;
     const vb_dtype type = stored_of(p) ? stored_of(p)->type : VB_Q4_K;
-    const int64_t kv_heads = p->kv_heads ? p->kv_heads : p->heads;
     const double scale = p->dim > 0 ? 1.4426950408889634 / sqrt((double)p->dim) : 0;
     const vb_ptx_constant constants[] = {
         {"TILE", tile_of(p), false},
@@ -306,7 +336,7 @@ vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *kernel) {
         {"BLOCK", (double)vb_dtype_block_size(type), false},
         {"BYTES", (double)vb_dtype_block_bytes(type), false},
         {"HEADS", (double)p->heads, false},
-        {"KV_HEADS", (double)kv_heads, false},
+        {"KV_HEADS", (double)kv_heads_of(p), false},
         {"CAPACITY", (double)p->capacity, false},
         {"NEOX", p->neox != 0, false},
         {"OP", op, false},
