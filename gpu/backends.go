@@ -11,6 +11,7 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 	"github.com/vibrant-ml/vibrant/internal/backend/purego"
 	"github.com/vibrant-ml/vibrant/internal/digits"
+	"github.com/vibrant-ml/vibrant/internal/environment"
 )
 
 // cpuBackend is the one behind the name "cpu": C kernels where cgo is on, or a library of them is found at run time. VIBRANT_CPU=go
@@ -49,6 +50,14 @@ func parseID(id string) (kind string, index int, err error) {
 		return "", 0, fmt.Errorf("gpu: device %.40q: %w: want cpu, cuda or cuda:N", id, ErrInvalid)
 	}
 	return kind, index, nil
+}
+
+// checkEnvironment refuses variables of the environment whose value has no meaning.
+func checkEnvironment() error {
+	if err := environment.Check(); err != nil {
+		return fmt.Errorf("gpu: %w: %w", err, ErrInvalid)
+	}
+	return nil
 }
 
 // Devices lists the devices of this machine that this build can use, the CPU first. That there is no GPU is no error;

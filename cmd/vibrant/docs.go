@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,13 +12,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/vibrant-ml/vibrant"
+	"github.com/vibrant-ml/vibrant/internal/environment"
 )
 
 //go:generate go run . docs flags ../../docs/command.md
 
-// docsCommand writes what is said about the commands elsewhere: man pages for make install, lists of flags for docs.
+// docsCommand writes what is said about the commands elsewhere: man pages for make install, flags and variables for docs.
 func docsCommand() *cobra.Command {
-	c := &cobra.Command{Use: "docs", Short: "Write man pages, or the flags into docs/command.md", Hidden: true, Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "docs", Short: "Write man pages, or the flags and variables into docs/command.md", Hidden: true, Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	c.AddCommand(&cobra.Command{
 		Use:   "man DIR",
@@ -26,18 +28,19 @@ func docsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := cmd.Root()
 			root.DisableAutoGenTag = true
+			root.Long = root.Short + ".\n\n" + root.Long + "\n\nEnvironment, where an empty variable counts as not set:\n\n" + environmentList()
 			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "Vibrant " + vibrant.Version, Manual: "Vibrant"}, args[0])
 		},
 	}, &cobra.Command{
 		Use:   "flags FILE",
-		Short: "Renew the lists of flags in a file",
+		Short: "Renew the lists of flags and the table of the environment in a file",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			text, err := os.ReadFile(args[0])
 			if err != nil {
 				return err
 			}
-			text, err = renewFlags(text, cmd.Root())
+			text, err = renewLists(text, cmd.Root())
 			if err != nil {
 				return err
 			}
@@ -58,20 +61,30 @@ func docsCommand() *cobra.Command {
 	return c
 }
 
-// Between these lines of docs/command.md the flags are.
-const (
-	flagsBegin = "<!-- Flags: go generate ./cmd/vibrant -->\n"
-	flagsEnd   = "<!-- End of flags -->\n"
-)
-
-// renewFlags puts the flags of all commands between the marks of a text.
-func renewFlags(text []byte, root *cobra.Command) ([]byte, error) {
-	before, rest, begins := bytes.Cut(text, []byte(flagsBegin))
-	_, after, ends := bytes.Cut(rest, []byte(flagsEnd))
-	if !begins || !ends {
-		return nil, fmt.Errorf("the file lacks the lines %q and %q", flagsBegin, flagsEnd)
+// renewLists puts the flags of all commands and the variables of the environment between the marks of a text.
+func renewLists(text []byte, root *cobra.Command) ([]byte, error) {
+	for _, list := range []struct{ begin, end, text string }{
+		{"<!-- Flags: go generate ./cmd/vibrant -->\n", "<!-- End of flags -->\n", flagsMarkdown(root)},
+		{"<!-- Environment: go generate ./cmd/vibrant -->\n", "<!-- End of environment -->\n", environment.Markdown()},
+	} {
+		before, rest, begins := bytes.Cut(text, []byte(list.begin))
+		_, after, ends := bytes.Cut(rest, []byte(list.end))
+		if !begins || !ends {
+			return nil, fmt.Errorf("the file lacks the lines %q and %q", list.begin, list.end)
+		}
+		text = []byte(string(before) + list.begin + list.text + list.end + string(after))
 	}
-	return []byte(string(before) + flagsBegin + flagsMarkdown(root) + flagsEnd + string(after)), nil
+	return text, nil
+}
+
+// environmentList lists the variables of the environment for the man page, without the links of the documents.
+func environmentList() string {
+	var out strings.Builder
+	link := regexp.MustCompile(` \(\[[^]]*\]\([^)]*\)\)`)
+	for _, v := range environment.All {
+		fmt.Fprintf(&out, "- %s: %s\n", strings.Join(v.Names, ", "), link.ReplaceAllString(v.About, ""))
+	}
+	return out.String()
 }
 
 // flagsMarkdown lists the flags that are not hidden: the ones of most commands once, then each command's own.

@@ -13,12 +13,12 @@ import (
 
 const commandMD = "../../docs/command.md"
 
-func TestFlagsOfTheDocsAreCurrent(t *testing.T) {
+func TestListsOfTheDocsAreCurrent(t *testing.T) {
 	text, err := os.ReadFile(commandMD)
 	if err != nil {
 		t.Fatal(err)
 	}
-	renewed, err := renewFlags(text, rootCommand())
+	renewed, err := renewLists(text, rootCommand())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +51,9 @@ func TestManPagesOfAllCommands(t *testing.T) {
 		if b, err := os.ReadFile(filepath.Join(dir, name+".1")); err != nil || !strings.Contains(string(b), ".SH OPTIONS") {
 			t.Errorf("%s: %v, %.80q", name, err, b)
 		}
+	}
+	if b, _ := os.ReadFile(filepath.Join(dir, "vibrant.1")); !strings.Contains(string(b), `VIBRANT_CUDA_CAPABILITY`) || strings.Contains(string(b), ".md") {
+		t.Errorf("the page of the command lacks the environment, or has links: %s", b)
 	}
 	if exists(filepath.Join(dir, "vibrant-docs.1")) {
 		t.Error("hidden commands have pages")

@@ -27,7 +27,7 @@ const module = "github.com/vibrant-ml/vibrant"
 // where those on the left may import those on the right and whatever these may import. A name ending in /... stands for
 // a folder and all below it; "." is the root package. Tests are free, as they may reach across.
 const rules = `
-dtype, internal/digits, internal/backend/generate, internal/check/pages, internal/check/soak, internal/check/testdata, internal/check/busy, internal/check/libraries, internal/mapped, internal/filelock, internal/language/demomodel, internal/phase, internal/cgroup <
+dtype, internal/digits, internal/backend/generate, internal/check/pages, internal/check/soak, internal/check/testdata, internal/check/busy, internal/check/libraries, internal/mapped, internal/filelock, internal/language/demomodel, internal/phase, internal/cgroup, internal/environment <
 internal/ranks          < internal/digits
 internal/wholefile      < internal/filelock
 internal/language/gguf  < internal/mapped
@@ -36,7 +36,7 @@ internal/backend/purego < internal/mapped
 internal/backend/dynamic, internal/backend/profile, internal/backend/purego, internal/check/kerneltest, internal/check/absent < internal/backend/kernel, internal/check/testdata
 csrc                    < internal/backend/dynamic
 cuda                    < csrc
-gpu                     < csrc, cuda, internal/backend/profile, internal/backend/purego, internal/ranks, internal/phase, internal/cgroup
+gpu                     < csrc, cuda, internal/backend/profile, internal/backend/purego, internal/ranks, internal/phase, internal/cgroup, internal/environment
 ptx                     < csrc
 internal/backend/fake           < internal/backend/purego
 internal/fused          < gpu

@@ -1,25 +1,19 @@
 package model
 
 import (
-	"fmt"
 	"os"
 	"slices"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
+	"github.com/vibrant-ml/vibrant/internal/environment"
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
 // fusing reads VIBRANT_FUSE: off computes a model by the plain operations of its forward function, for tests and for
 // finding faults; on, or nothing, by fused ones where the patterns match.
 func fusing() (bool, error) {
-	switch v := os.Getenv("VIBRANT_FUSE"); v {
-	case "", "on":
-		return true, nil
-	case "off":
-		return false, nil
-	default:
-		return false, fmt.Errorf("VIBRANT_FUSE is %q, want on or off", v)
-	}
+	const name = "VIBRANT_FUSE"
+	return os.Getenv(name) != "off", environment.Check(name)
 }
 
 // fuse puts fused operations in the place of the patterns that they compute. A pattern's inner values are read by it
