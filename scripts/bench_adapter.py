@@ -22,10 +22,9 @@ import random
 import statistics
 import sys
 
-import torch
-
 import suites
 from bench_dense import BF16, F16, F32, NAME, SIZE, TORCH, Arguments, Library, alternate, int64, pointer, torch_graph
+from lazily import torch
 
 TOLERANCE = {F16: 1e-3, BF16: 1e-2, F32: 1e-5}  # RMS of the error relative to RMS of the result
 

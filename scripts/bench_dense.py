@@ -14,20 +14,29 @@ both: RMS of the difference to float64, relative to RMS of the values. Writes th
 """
 import argparse
 import ctypes
-import json
 import pathlib
 import shlex
 import statistics
 import sys
 
-import torch
-import torch.nn.functional as F
+import suites
+from lazily import F, torch
 
 VB_CUDA, VB_UNSUPPORTED = 1, 2
 F32, F16, BF16 = 0, 1, 30  # vb_dtype
-TORCH = {F32: torch.float32, F16: torch.float16, BF16: torch.bfloat16}
 NAME = {F32: "f32", F16: "f16", BF16: "bf16"}
 pointer, int64 = ctypes.c_void_p, ctypes.c_int64
+
+
+class Types(dict):
+    """PyTorch's types by those of vb_dtype."""
+
+    def __missing__(self, type):
+        self[type] = {F32: torch.float32, F16: torch.float16, BF16: torch.bfloat16}[type]
+        return self[type]
+
+
+TORCH = Types()
 
 
 class Arguments(ctypes.Structure):
@@ -162,10 +171,9 @@ class Bench:
     def __init__(self, options):
         self.library = Library(options.library)
         self.options = options
-        self.rows = {}  # by case; those of an earlier run that this one leaves out stay
-        if options.only and options.out.exists():
-            self.rows = {row["case"]: row for row in map(json.loads, options.out.read_text().splitlines())}
-        options.out.parent.mkdir(parents=True, exist_ok=True)
+        self.rows = []
+        if not options.only:
+            options.out.unlink(missing_ok=True)  # cases that are measured no longer leave with it
         properties = torch.cuda.get_device_properties(0)
         self.l2 = properties.L2_cache_size
         self.device = f"{properties.name}, {properties.multi_processor_count} SMs"
@@ -223,8 +231,8 @@ class Bench:
                "unit": "us", "ratio": microseconds and round(peer / microseconds, 3),
                "roofline": microseconds and round(100 * floor / microseconds, 1), "error": error,
                "device": self.device, "command": self.command, "peer_name": name, "peer_error": errors[name]}
-        self.rows[case] = row
-        self.options.out.write_text("".join(json.dumps(row) + "\n" for row in self.rows.values()))
+        self.rows.append(row)
+        suites.replace(self.options.out, [row], lambda row: row["case"])
         if replay:
             print(f"{case:44s} {microseconds:10.2f} {peer:10.2f} {peer / microseconds:6.2f} {row['roofline']:6.1f}   "
                   f"{error:.1e}  {errors[name]:.1e}   {name}", flush=True)
@@ -519,8 +527,8 @@ def main():
     for function, *arguments in dict.fromkeys(cases):
         function(bench, *arguments)
 
-    missing = [row for row in bench.rows.values() if row["ours"] is None]
-    slower = [row for row in bench.rows.values() if row["ours"] and row["ratio"] < 1]
+    missing = [row for row in bench.rows if row["ours"] is None]
+    slower = [row for row in bench.rows if row["ours"] and row["ratio"] < 1]
     print(f"{len(bench.rows)} rows to {options.out}; slower than the peer: {len(slower)}; without a kernel: {len(missing)}")
 
 

@@ -8,13 +8,14 @@ or, on a machine without Go, the test binaries gpu.test and tensor.test in FOLDE
 made by `make gpu-bundle`). Medians of five runs. Writes a line a case as JSON; allocations are those of the Go heap.
 """
 import argparse
-import json
 import pathlib
 import re
 import statistics
 import subprocess
 import sys
 import time
+
+import suites
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CASES = {"BenchmarkPoolHit": ("pool hit, 16 MiB", "gpu", "empty 16 MiB"), "BenchmarkBuffer": ("buffer from the pool, 16 MiB", "gpu", "empty 16 MiB"),
@@ -88,7 +89,7 @@ def main():
                      "device": f"{device}, host side" if place == "cuda" else place, "command": "scripts/bench_dispatch.py",
                      "peer_name": theirs and "PyTorch eager"})
         print(f"{case:45s} {ours:8.3f} us  {heap[name, place]} allocs" + (f"   PyTorch {theirs:.2f} us" if theirs else ""))
-    options.out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    suites.replace(options.out, rows)
 
 
 if __name__ == "__main__":

@@ -17,16 +17,14 @@ import pathlib
 import shlex
 import sys
 
-import torch
-import torch.nn.functional as F
-
 os.environ["VIBRANT_CUDA"] = "ptx"  # before the library opens a device
 import suites
 from bench_dense import BF16, F16, F32, TORCH, Library, alternate, torch_graph
 from bench_shapes import Case, Draw, Pool, describe, wrong
+from lazily import F, torch
 
 ROWS = ("softmax", "layer_norm", "rms_norm")
-ELEMENTS = {"gelu": F.gelu, "silu": F.silu}
+ELEMENTS = ("gelu", "silu")  # also names of PyTorch
 FIXED = [(op, (t, (64 << 20) // cols, cols)) for op in ROWS for t in (F32, F16, BF16) for cols in (8, 64, 768, 2048, 4096, 8192)]
 FIXED += [(op, (t, 1, 64 << 20)) for op in ELEMENTS for t in (F32, F16, BF16)]
 PRODUCTS = [(type, batch, m, k, n, layout, (m if layout[0] == "t" else k, k if layout[1] == "t" else n, n))
@@ -38,7 +36,7 @@ LEAST = 85  # percent of a copy
 def draws(seed, count):
     draw = Draw(seed, 1 << 16)
     for _ in range(count):
-        op, type = draw.random.choice(ROWS + tuple(ELEMENTS)), draw.type()
+        op, type = draw.random.choice(ROWS + ELEMENTS), draw.type()
         elements = draw.random.randint(16 << 20, 64 << 20)
         cols = draw.size() if op in ROWS else elements
         yield op, (type, elements // cols, cols)
@@ -57,7 +55,7 @@ class Elements:
 
         def exact():
             some = torch.randint(n, (1 << 16,), device="cuda")
-            values = ELEMENTS[op](ins[0][some].double())
+            values = getattr(F, op)(ins[0][some].double())
             return self.outs[0][some], values, values.abs()
 
         self.exact = exact

@@ -14,11 +14,9 @@ import math
 import pathlib
 import sys
 
-import torch
-import torch.nn.functional as F
-
 import suites
 from bench_dense import alternate, torch_graph
+from lazily import F, torch
 
 KINDS = {name: i for i, name in enumerate("gemm_naive gemm_tiled gemm_tensor_core softmax layer_norm attention quantized_gemm gemv dequantize "
                                           "quantize decode_attention add_rms_norm rope silu gelu mul add swiglu bias cache_write "
@@ -75,8 +73,8 @@ def random(*shape):
     return torch.randn(*shape, device="cuda")
 
 
-def zeros(*shape, type=torch.float32):
-    return torch.zeros(*shape, device="cuda", dtype=type)
+def zeros(*shape, type=None):
+    return torch.zeros(*shape, device="cuda", dtype=type or torch.float32)
 
 
 def blocks(weight, n, k):

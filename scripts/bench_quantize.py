@@ -6,17 +6,21 @@
 
 Calls alternate; a figure is the smallest of 301, of 2^16 normally distributed values. Needs numpy. Prints JSON lines.
 """
+import argparse
 import ctypes
 import json
 import platform
-import sys
 import time
 
-import numpy as np
+from lazily import np
 
 pointer, int64 = ctypes.c_void_p, ctypes.c_int64
-ours = ctypes.CDLL(sys.argv[1])
-peer = ctypes.CDLL(sys.argv[2]).ggml_quantize_chunk
+parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+parser.add_argument("ours", help="libvibrant.so")
+parser.add_argument("peer", help="libggml-base.so")
+options = parser.parse_args()
+ours = ctypes.CDLL(options.ours)
+peer = ctypes.CDLL(options.peer).ggml_quantize_chunk
 peer.restype = ctypes.c_size_t
 peer.argtypes = [ctypes.c_int, pointer, pointer, int64, int64, int64, pointer]
 ours.vb_convert.argtypes = [pointer, ctypes.c_int, pointer, ctypes.c_int, int64, pointer]

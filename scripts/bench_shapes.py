@@ -26,12 +26,10 @@ import shlex
 import sys
 import time
 
-import torch
-import torch.nn.functional as F
-
 import suites
 from bench_dense import BF16, F16, F32, NAME, TORCH, Attention, Library, MatMul, Unsupported, alternate, torch_graph
 from cublaslt import Products, kernels, uses_hopper
+from lazily import F, torch
 
 FAMILIES = {"matmul": 0.4, "batched": 0.2, "rows": 0.2, "attention": 0.2}  # of the draws
 SHORTEST = 5.0  # us

@@ -24,10 +24,9 @@ import sys
 import tempfile
 import time
 
-import torch
-
 import suites
 from bench_dense import SIZE, BF16, F32, Arguments, Library, alternate, int64, pointer, torch_graph
+from lazily import torch
 
 VB_CPU, I32, INTERLEAVED = 0, 26, 1
 SHAPES = [(2560, 2560), (3840, 2560), (13824, 2560), (2560, 6912), (3200, 3200), (4800, 3200), (3200, 10240), (20480, 3200)]

@@ -7,12 +7,12 @@ captured graph, says for which instructions it is written.
 import ctypes
 import itertools
 
-import torch
+from lazily import torch
 
 pointer, int32, int64, uint64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64
 HOPPER = ("sm90", "nvjet")  # parts of the names of kernels with wgmma: of cuBLAS's older families and of its newest
 F32, COMPUTE_F32 = 0, 68  # of cudaDataType and cublasComputeType_t
-TYPES = {torch.float16: 2, torch.bfloat16: 14}
+TYPES = {"torch.float16": 2, "torch.bfloat16": 14}  # cudaDataType by the names of PyTorch
 # Of the enumerations of attributes: of a description, a layout, an algorithm's configuration and its capabilities.
 TRANSA, TRANSB, BATCH_COUNT, BATCH_STRIDE = 3, 4, 5, 6
 TILE, SPLITK, REDUCTION, STAGES = 1, 2, 3, 6
@@ -94,7 +94,7 @@ class Products:
     def portable(self, products, type, most):
         """Functions of one of some products of one size, each a vb_matmul_args: the fastest configurations of algorithms without
         Hopper's instructions, by a first timing of all."""
-        type, x, description = TYPES[type], products[0], pointer()
+        type, x, description = TYPES[str(type)], products[0], pointer()
         types = (type,) * 4
         self.call("MatmulDescCreate", ctypes.byref(description), COMPUTE_F32, F32)
         self.set("MatmulDesc", description, TRANSA, int32(x.b_transposed))  # C turned is B turned times A turned

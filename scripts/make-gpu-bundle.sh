@@ -19,7 +19,7 @@ go build -trimpath -ldflags '-s -w' -o "$out/bin/vibrant" ./cmd/vibrant
 [ -n "${NO_LIBRARY-}" ] || cp build/cuda/libvibrant_cuda.so "$out/lib/"
 (cd scripts/bench_tensor && go build -trimpath -ldflags '-s -w' -o "../../$out/bin/bench_tensor" .)
 mkdir -p "$out/scripts/bench_tensor" "$out/docs"
-cp scripts/bench_*.py scripts/suites.py scripts/make_synthetic_gguf.py scripts/sanitize.py "$out/scripts/"
+cp scripts/*.py "$out/scripts/"
 cp scripts/bench_tensor/*.py "$out/scripts/bench_tensor/"
 cp -r docs/benchmarks "$out/docs/"
 # The packages with tests that, with these, depend on the C library (the test variants of `go list -test`).
