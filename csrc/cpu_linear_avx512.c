@@ -1,9 +1,7 @@
 /* cpu_linear_avx512.c: linear layers with AVX-512 and its int8 dot product (VNNI). See cpu_linear.h for the method.
  *
  * One row of x is bound by reading the weights, many rows by the two ports that 512-bit operations share: 18 operations
- * for 512 products. Measured on one core of a Cascade Lake (VNNI; it reads 11.9 GB/s), 1024 x 4096 weights from memory:
- * one row Q4_0 9.4-10.0, Q5_0 10.5, Q8_0 11.4 GB/s; 128 rows 66 (Q6_K, Q8_0) to 73 (Q4_K) thousand million products a
- * second. On all cores: go test -run '^$' -bench 'Read|Linear/' ./csrc */
+ * for 512 products. Measured in docs/experiments/2026-11-21-linear-cpu.md. */
 #include "cpu_linear.h"
 
 #if VB_X86
