@@ -4,6 +4,4 @@ package mapped
 
 import "errors"
 
-func largePages([]byte) {}
-
 func populate([]byte) error { return errors.ErrUnsupported }
