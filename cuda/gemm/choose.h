@@ -237,6 +237,11 @@ typedef struct matmul_tiles {
     int count, depth, least;
     matmul_tile of[6];
 } matmul_tiles;
+static inline const matmul_tiles *matmul_tiles_among(matmul_kernel kernel, const matmul_tiles *mma,
+                                                     const matmul_tiles *ksplit, const matmul_tiles *tf32,
+                                                     const matmul_tiles *f32) {
+    return kernel == MATMUL_MMA ? mma : kernel == MATMUL_KSPLIT ? ksplit : kernel == MATMUL_F32 ? f32 : tf32;
+}
 static inline const matmul_tiles *matmul_early_tiles_of(matmul_kernel kernel) {
     static const matmul_tiles mma = {2,
                                      MATMUL_MMA_DEPTH,
@@ -266,7 +271,7 @@ static inline const matmul_tiles *matmul_early_tiles_of(matmul_kernel kernel) {
                                       {128, 128, 2, {0.8, 5.0, 2.4, 1.1, 0, 0, 1.2, 2.8, 1.8, 0.04}},
                                       {64, 64, 3, {0.5, 2.0, 0.36, 1.17, 0.9, 4.6, 0.75, 1.4, 1.13, 0.04}},
                                       {32, 64, 3, {1.4, 0.72, 0.24, 0.67, 1.0, 5.7, 2.2, 0.15, 2.7, 0.06}}}};
-    return kernel == MATMUL_MMA ? &mma : kernel == MATMUL_KSPLIT ? &ksplit : kernel == MATMUL_F32 ? &f32 : &tf32;
+    return matmul_tiles_among(kernel, &mma, &ksplit, &tf32, &f32);
 }
 /* Before Hopper kernels do not begin early: fits to 6,000 runs of 230 products by an H100 taken for a GPU of 8.6, by
  * 0.12 of their logarithm (docs/experiments/2026-11-28-portable-products.md). */
@@ -299,10 +304,10 @@ static inline const matmul_tiles *matmul_portable_tiles_of(matmul_kernel kernel)
                                       {128, 128, 2, {2.1, 4.55, 2.32, 1.1, 4.93, 4.55, 2.58, 0, 1.85, 0.066}},
                                       {64, 64, 3, {2.67, 0.99, 0.429, 0.962, 0.674, 2.23, 2.23, 0, 1.62, 0.031}},
                                       {32, 64, 3, {1.96, 1.03, 0.308, 0.571, 1.31, 2.29, 1.07, 0.001, 1.56, 0.001}}}};
-    return kernel == MATMUL_MMA ? &mma : kernel == MATMUL_KSPLIT ? &ksplit : kernel == MATMUL_F32 ? &f32 : &tf32;
+    return matmul_tiles_among(kernel, &mma, &ksplit, &tf32, &f32);
 }
 static inline const matmul_tiles *matmul_tiles_of(matmul_kernel kernel, const vb_gpu *gpu) {
-    return gpu->capability >= 90 ? matmul_early_tiles_of(kernel) : matmul_portable_tiles_of(kernel);
+    return vb_begins_early(gpu) ? matmul_early_tiles_of(kernel) : matmul_portable_tiles_of(kernel);
 }
 /* A product by one of a kernel's tiles. No blocks share large tiles of matmul_f32. Shared memory may hold fewer blocks
  * of matmul_mma than registers do, which the times before Hopper leave out: no places are none. */
@@ -310,7 +315,7 @@ static inline matmul_ksplit_plan matmul_plan_tile(matmul_kernel kernel, int nth,
                                                   const vb_gpu *gpu) {
     const matmul_tiles *const tiles = matmul_tiles_of(kernel, gpu);
     const matmul_tile tile = tiles->of[nth];
-    const int early = gpu->capability >= 90;
+    const int early = vb_begins_early(gpu);
     const int64_t room =
         kernel == MATMUL_MMA ? (gpu->shared_bytes + 1024) / (matmul_mma_bytes(tile.m, tile.n) + 1024) : tile.blocks;
     matmul_ksplit_plan plan = {tile.m, tile.n, 1, tiles->depth, 0, vb_ceil_div(x->k, tiles->depth), 0, 0};
@@ -333,7 +338,7 @@ static inline matmul_ksplit_plan matmul_plan_tile(matmul_kernel kernel, int nth,
  * matrix fills by more than half, if there are about as many tiles as multiprocessors.
  * With a small k, several blocks a multiprocessor: blocks that begin and end together take most of the time. */
 static inline matmul_ksplit_plan matmul_plan_of(matmul_kernel kernel, const vb_matmul_args *x, const vb_gpu *gpu) {
-    if (kernel == MATMUL_F32 && gpu->capability >= 90) {
+    if (kernel == MATMUL_F32 && vb_begins_early(gpu)) {
         const int64_t enough = gpu->multiprocessors * 7 / 8;
 #define MATMUL_F32_TILES(tile_m, tile_n)                                                                               \
     (vb_ceil_div(x->m, tile_m) * vb_ceil_div(x->n, tile_n) * x->batch >= enough)
@@ -445,7 +450,7 @@ static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
 }
 /* Before Hopper 16 bits of a k of up to 8 took 0.84 of it, and a longer k as long or longer, of 25 of those runs. */
 static inline double matmul_thin_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    return matmul_thin_plan_of(x).time * (gpu->capability >= 90 ? 1 : x->k > 8 ? 1.25 : x->type == VB_F32 ? 1 : 0.84);
+    return matmul_thin_plan_of(x).time * (vb_begins_early(gpu) ? 1 : x->k > 8 ? 1.25 : x->type == VB_F32 ? 1 : 0.84);
 }
 /* Of F32 in three F16 parts, on Hopper. Elements are converted by rows along k, each of which takes its time, of short
  * ones several at once; or by columns, in whole strips of 64. */

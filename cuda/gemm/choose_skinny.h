@@ -144,7 +144,7 @@ static inline double matmul_skinny_plan_time(const matmul_skinny_plan plan, cons
 static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const matmul_skinny_plan plan = matmul_skinny_plan_of(x, gpu->multiprocessors);
     const double time = matmul_skinny_plan_time(plan, x, gpu);
-    if (gpu->capability >= 90 || plan.lanes) return time;
+    if (vb_begins_early(gpu) || plan.lanes) return time;
     return time * (plan.lone ? 0.75 : x->m > 2 && x->n > 2 ? 1.4 : 0.9);
 }
 static inline int matmul_skinny_suits(const vb_matmul_args *x) {

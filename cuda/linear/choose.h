@@ -387,7 +387,7 @@ static inline linear_units linear_units_of(const vb_gpu *gpu, vb_dtype type, int
 /* Says whether a cluster's blocks share shorter rows of many too, for 2 to 4 rows of x on Hopper: where a warp of one
  * block would have two tiles of an item. Tiles of Q8_0 have twice the bytes and wait for memory. */
 static inline bool linear_halves_short(const vb_gpu *gpu, const linear_shape *s, int64_t row_tiles) {
-    return gpu->capability >= 90 && !s->norm && s->type != VB_Q8_0 && row_tiles > LINEAR_WARPS && s->cols >= 2048 &&
+    return vb_has_clusters(gpu) && !s->norm && s->type != VB_Q8_0 && row_tiles > LINEAR_WARPS && s->cols >= 2048 &&
            s->rows >= 3 * VB_PACKED_ROWS * (int64_t)gpu->multiprocessors;
 }
 

@@ -96,7 +96,7 @@ static inline void linear_plan_qkv_units(const vb_gpu *gpu, const linear_qkv_sha
 /* Whether pairs of blocks that do one item a warp have whole blocks of Q8_0 between them. */
 static inline bool linear_makes_blocks(const vb_gpu *gpu, const linear_qkv_shape *s, const linear_items *p,
                                        int64_t items) {
-    return gpu->capability >= 90 && s->dim % (2 * VB_QK) == 0 && p->blocks > 0 && p->blocks % 2 == 0 &&
+    return vb_has_clusters(gpu) && s->dim % (2 * VB_QK) == 0 && p->blocks > 0 && p->blocks % 2 == 0 &&
            vb_ceil_div(items, p->blocks) <= p->chunk;
 }
 

@@ -149,7 +149,7 @@ static inline moe_kernel choose_norm_route(const vb_norm_route_args *a, bool ali
     const bool fits = a->n <= MOE_ROUTE_TOKENS && a->k > 0 && a->router.rows <= MOE_ROUTE_EXPERTS &&
                       a->router.cols > 0 && a->router.cols % 4 == 0 && a->router.cols <= 8192;
     const bool plain = a->router.type == VB_F32 && a->router.layout == VB_STORED;
-    return gpu->capability >= 90 && fits && plain && aligned && moe_norm_route_shared(a, 2) <= gpu->shared_bytes
+    return vb_has_clusters(gpu) && fits && plain && aligned && moe_norm_route_shared(a, 2) <= gpu->shared_bytes
                ? MOE_NORM_ROUTE
                : MOE_COMPOSED;
 }

@@ -139,7 +139,7 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
     const int64_t vectors = cols / width, most_part = 4 * ROWS_MOST_THREADS;
     int64_t part = vectors;
     plan.chunks = vb_ceil_div(cols, ROWS_CHUNK);
-    if (gpu->capability >= 90) {
+    if (vb_has_clusters(gpu)) {
         /* More blocks a row while they do not fill the GPU and have more vectors each. */
         while (plan.cluster < ROWS_MOST_CLUSTER &&
                (part > most_part || (part > block_vectors && rows * plan.cluster * 2 <= sms))) {
@@ -159,7 +159,7 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
     plan.cluster = 1;
     /* Before Hopper more rows come here, namely those that clusters would hold: a row for each multiprocessor keeps it
      * busy. Two kernels over chunks take longer than rows on a third of the multiprocessors. */
-    const int chunked = cols > ROWS_LEAST_CHUNKED && rows < (gpu->capability >= 90 ? 2 * sms : sms);
+    const int chunked = cols > ROWS_LEAST_CHUNKED && rows < (vb_has_clusters(gpu) ? 2 * sms : sms);
     if (staged && (!chunked || 3 * rows >= sms)) {
         const rows_plan in_shared = choose_rows_staged(type, rows, cols, staged, gpu);
         if (in_shared.kernel != ROWS_NONE) return in_shared;

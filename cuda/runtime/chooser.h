@@ -29,6 +29,11 @@ typedef struct vb_gpu {
     bool hopper;
 } vb_gpu;
 
+/* 9.0 and later: a kernel begins while the kernel before it ends, and waits itself for its operands. */
+static inline bool vb_begins_early(const vb_gpu *gpu) { return gpu->capability >= 90; }
+/* 9.0 and later: blocks of a cluster reach each other's shared memory. */
+static inline bool vb_has_clusters(const vb_gpu *gpu) { return gpu->capability >= 90; }
+
 typedef struct vb_kernel {
     const char *name;
     const char *file; /* below cuda/ */
