@@ -36,8 +36,8 @@ static inline bool linear_items_adapt(const vb_gpu *gpu, const linear_choice *c,
     }
 }
 
-/* Whether packed_n1 adds an update for one item a block or cluster (packed/n1_item.cuh). A warp's part of x fits in 32
- * registers a lane, and of blocks alone in one tile. `rows`: of all items. */
+/* Whether packed_n1 adds an update for one item a block or cluster (packed/n1_one_item.cuh). A warp's part of x fits in
+ * 32 registers a lane, and of blocks alone in one tile. `rows`: of all items. */
 static inline bool linear_n1_one_item(vb_packed_format f, int64_t rows, int64_t cols, const linear_items *p) {
     const int64_t items = vb_ceil_div(linear_tile_rows(rows), p->parts),
                   tiles = vb_ceil_div(vb_ceil_div(linear_row_tiles(f, cols), p->ksplit), p->warps);

@@ -5,7 +5,7 @@
 #ifdef VB_HAS_PACKED_LAYOUT
 #include "linear/choose_adapted.h"
 #include "linear/choose_groups.h"
-#include "linear/packed/n1_item.cuh"
+#include "linear/packed/n1_one_item.cuh"
 
 namespace vb {
 namespace {
@@ -59,7 +59,7 @@ N1Leaves<3> leaves_of(const LinearExtra &extra) {
 // ONE: item of a block or cluster, with an adapter's update.
 template <class Block, int PARTS, bool NORM, int KSPLIT, bool ONE, class Update>
 __global__ void __launch_bounds__(32 * n1_warps, 2) n1_kernel(N1Input in, RowsOut<NORM, PARTS, Update> out) {
-    if constexpr (ONE) n1_item<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT);
+    if constexpr (ONE) n1_one_item<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT);
     else n1_product<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
 }
 

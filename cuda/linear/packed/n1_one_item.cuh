@@ -1,4 +1,4 @@
-// n1_item.cuh: the product of n1.cuh with an adapter's update, where each block, or each cluster, has one item.
+// n1_one_item.cuh: the product of n1.cuh with an adapter's update, where each block, or each cluster, has one item.
 //
 // Kernels start cold: an instruction comes from L2 behind the weights, and straight code is fetched ahead. So no warp
 // jumps over another's work, and the warps do not meet for the adapter. Each warp adds up its part of the sums V x that
@@ -10,8 +10,8 @@
 //   shared   as n1.cuh, less V x
 //   moves    the weights, U and V once; x and the sums V x once a block
 //   measured docs/experiments/2026-11-23-adapters-in-a-layer.md
-#ifndef VB_LINEAR_N1_ITEM_CUH
-#define VB_LINEAR_N1_ITEM_CUH
+#ifndef VB_LINEAR_N1_ONE_ITEM_CUH
+#define VB_LINEAR_N1_ONE_ITEM_CUH
 
 #include "linear/packed/n1.cuh"
 
@@ -54,7 +54,7 @@ struct N1Fragment {
 // Out and in are n1_product's; all rows of an item are of one matrix. Where KSPLIT is 1 a warp has one tile of each
 // part, and x V is there for products of a norm alone. Where it is 2 a warp has at most 8 loads of x a lane.
 template <class Block, int PARTS, int KSPLIT, class Out>
-VB_DEVICE void n1_item(const N1Input &in, const Out &out, int item) {
+VB_DEVICE void n1_one_item(const N1Input &in, const Out &out, int item) {
 #if defined(VB_HAS_MMA) && __CUDA_ARCH__ >= 900
     static_assert(!Out::joined && !Out::late && (KSPLIT == 1 || !Out::norm), "of these alone");
     using P = Packed<Block>;
