@@ -1,8 +1,8 @@
 /* ptx_launch.c: kernels are loaded by threads, and launches wait for them in the order of their stream.
  *
- * The driver compiles on many threads at once, so a launch never waits (docs/experiments/2026-11-24-ptx-start.md). Where
- * its kernel is not loaded yet, the launch is kept, and so are those after it. Whatever else touches the stream calls
- * vb_jit_settle first, which waits for the kernels and launches what was kept. */
+ * The driver compiles on many threads at once, so a launch never waits (docs/experiments/2026-11-24-ptx-start.md).
+ * Where its kernel is not loaded yet, the launch is kept, and so are those after it. Whatever else touches the stream
+ * calls vb_jit_settle first, which waits for the kernels and launches what was kept. */
 #include "ptx_strided.h"
 
 #include <signal.h>
