@@ -12,14 +12,19 @@ import (
 	"testing"
 )
 
+// Folder returns the folder of golden data, which may be absent.
+func Folder() string {
+	if dir := os.Getenv("VIBRANT_TESTDATA"); dir != "" {
+		return dir
+	}
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "shared", "data")
+}
+
 // Dir returns the folder of golden data, or skips (fails, under CI) the test.
 func Dir(t testing.TB) string {
 	t.Helper()
-	dir := os.Getenv("VIBRANT_TESTDATA")
-	if dir == "" {
-		_, file, _, _ := runtime.Caller(0)
-		dir = filepath.Join(filepath.Dir(file), "..", "..", "..", "..", "shared", "data")
-	}
+	dir := Folder()
 	if _, err := os.Stat(dir); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("golden data is absent: %v (set VIBRANT_TESTDATA)", err)

@@ -106,6 +106,9 @@ func ReadConfig(f *gguf.File) (*Config, error) {
 	c.Context = r.size("context_length", maxContext)
 	c.Hidden = r.size("embedding_length", maxWidth)
 	c.Layers = r.size("block_count", maxLayers)
+	if tensors := len(f.Tensors()); r.err == nil && c.Layers > tensors { // before their operations are listed
+		r.fail(fmt.Errorf("key %q is %d, and the file has %d tensors", r.key("block_count"), c.Layers, tensors))
+	}
 	c.FeedForward = r.perLayer("feed_forward_length", r.sizeOr("expert_feed_forward_length", 0, maxWidth), maxWidth)
 	c.Heads = r.perLayer("attention.head_count", 0, maxWidth)
 	c.KVHeads = r.perLayer("attention.head_count_kv", c.Heads, maxWidth)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -110,6 +111,26 @@ func TestMissingKeysAndTensorsAreNamed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("without %s: %v", name, err)
 		}
+	}
+}
+
+// TestMoreLayersThanTensorsAreRefusedAtOnce has a file of twenty tensors say that it has 4,000 layers.
+func TestMoreLayersThanTensorsAreRefusedAtOnce(t *testing.T) {
+	w := testmodel.Copy(file(t, nil, testmodel.Tiny), testmodel.Without("llama.block_count"))
+	w.Set("llama.block_count", uint32(4000))
+	f, err := gguf.FromBytes(testmodel.Bytes(w))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = ReadConfig(f)
+	runtime.ReadMemStats(&after)
+	if want := `"llama.block_count" is 4000, and the file has 21 tensors`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want an error with %q", err, want)
+	}
+	if taken := after.TotalAlloc - before.TotalAlloc; taken > 1<<20 {
+		t.Errorf("%d bytes", taken)
 	}
 }
 

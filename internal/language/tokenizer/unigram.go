@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -9,6 +10,9 @@ import (
 
 // unknownPenalty is how much worse an unknown character is than the worst token, as in SentencePiece.
 const unknownPenalty = 10
+
+// maxGrowth bounds how many bytes a map of characters makes of one. Unicode's NFKC makes at most 11, of U+FDFA.
+const maxGrowth = 16
 
 // unigram is SentencePiece's language model of tokens (https://arxiv.org/abs/1804.10959): of all ways to write a text in
 // tokens the one with the largest sum of scores.
@@ -84,6 +88,7 @@ func (p *unigram) encode(e *encoder, text string, first bool) error {
 
 // normalize replaces characters by the map, and brings spaces to one between words and none at the ends.
 func (p *unigram) normalize(e *encoder, text string, first bool) (string, error) {
+	most := maxGrowth*len(text) + 1
 	var b strings.Builder
 	b.Grow(len(text) + 1)
 	if first && p.addSpacePrefix {
@@ -101,6 +106,9 @@ func (p *unigram) normalize(e *encoder, text string, first bool) (string, error)
 		}
 		if s == "" {
 			continue
+		}
+		if len(s) > most-b.Len() {
+			return "", fmt.Errorf("tokenizer: the map of characters (precompiled_charsmap) makes a text more than %d times as long", maxGrowth)
 		}
 		b.WriteString(strings.ReplaceAll(s, underscore, " "))
 		empty = false
