@@ -1,6 +1,7 @@
 package ranks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -300,6 +301,33 @@ func TestStrangersChangeNothing(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// FuzzGreet has what does not know the token say something to rank 0. It is no rank.
+func FuzzGreet(f *testing.F) {
+	for _, text := range []string{"", "GET / HTTP/1.1\r\n\r\n", "\xff\xff\xff\xff{", "\x02\x00\x00\x00{}", "\x04\x00\x00\x00null"} {
+		f.Add([]byte(text))
+	}
+	var b bytes.Buffer
+	writeJSON(&b, hello{Rank: 1, Size: 2, Member: member{strings.Repeat("\x1b", 5000), -1}, Challenge: make([]byte, challengeBytes), Proof: make([]byte, 32)})
+	f.Add(b.Bytes())
+	f.Fuzz(func(t *testing.T, text []byte) {
+		stranger, own := net.Pipe()
+		defer own.Close()
+		go func() {
+			defer stranger.Close()
+			io.CopyN(io.Discard, stranger, int64(len(mark)+challengeBytes))
+			stranger.Write(text)
+			stranger.SetReadDeadline(time.Now().Add(busy.Limit))
+			if len(text) > 4 {
+				stranger.Read(make([]byte, 1<<10)) // a refusal
+			}
+		}()
+		a, ok := greet(own, "secret", 50*time.Millisecond)
+		if ok && a.err == nil || len(a.Member.Host) > 2000 || a.err != nil && len(a.err.Error()) > 300 {
+			t.Fatalf("%v, %.300v, host of %d bytes", ok, a.err, len(a.Member.Host))
+		}
+	})
 }
 
 // failing is a listener whose first Accept finds no more files.

@@ -20,6 +20,7 @@ import (
 
 const (
 	mostHeader  = 100_000_000 // bytes, as the format's own library has it
+	longestName = 255         // of a file, as most file systems have it
 	mostDims    = 64          // as numpy has it
 	metadataKey = "__metadata__"
 )
@@ -153,7 +154,7 @@ func parseIndex(text []byte) (map[string]string, error) {
 		found = true
 		err := d.object(func(name string) error {
 			file, err := d.string()
-			if err == nil && (file == "" || file != filepath.Base(file) || strings.ContainsAny(file, `/\`) || file == ".." || file == ".") {
+			if err == nil && (file == "" || len(file) > longestName || file != filepath.Base(file) || strings.ContainsAny(file, `/\`) || file == ".." || file == ".") {
 				err = fmt.Errorf("%.64q is no name of a file in the same folder", file)
 			}
 			places[name] = file

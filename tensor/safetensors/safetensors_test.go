@@ -220,6 +220,7 @@ func TestFoldersOfSeveralFiles(t *testing.T) {
 		`{"weight_map": {"a": "../1.safetensors"}}`:                    `"weight_map": "a": "../1.safetensors" is no name of a file`,
 		`{"weight_map": {"a": "..\\1.safetensors"}}`:                   `is no name of a file`,
 		`{"weight_map": {"a": ".."}}`:                                  `is no name of a file`,
+		`{"weight_map": {"a": "` + strings.Repeat("1", 256) + `"}}`:    `is no name of a file`,
 		`{"weight_map": {"a": 1}}`:                                     `"a": byte 22: want a string`,
 		`{"weight_map": {"a": "1.safetensors", "a": "2.safetensors"}}`: `"a" is there twice`,
 		`{"metadata": {}}`: "no weight_map",
@@ -482,6 +483,44 @@ func FuzzReader(f *testing.F) {
 		second, err := safetensors.NewReader(bytes.NewReader(again.Bytes()), int64(again.Len()))
 		if err != nil || len(second.Tensors()) != len(all) || !maps.Equal(second.Metadata(), file.Metadata()) && len(file.Metadata()) > 0 {
 			t.Fatalf("%v: %v", err, second)
+		}
+	})
+}
+
+// FuzzIndex wants a short error, or the tensors of two files by an index.
+func FuzzIndex(f *testing.F) {
+	text := []byte(`{"metadata": {"total_size": 8}, "weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}`)
+	one, two := file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 4), file(`{"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`, 4)
+	f.Add(text, one, two)
+	f.Add(text, one, one)
+	f.Add(text, one, two[:9])
+	for _, c := range hostile {
+		f.Add(text, c.file, two)
+	}
+	for _, name := range []string{"../1.safetensors", ".", "", strings.Repeat("a", 300), strings.Repeat("\x1b", 3000), strings.Repeat("n/", 30000), "\x00", "model.safetensors.index.json"} {
+		index, err := json.Marshal(map[string]any{"weight_map": map[string]string{"a": name, name: "2.safetensors"}})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(index, one, two)
+	}
+	folder := f.TempDir()
+	f.Fuzz(func(t *testing.T, index, first, second []byte) {
+		for name, text := range map[string][]byte{"model.safetensors.index.json": index, "1.safetensors": first, "2.safetensors": second} {
+			if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g, err := safetensors.Open(folder)
+		if err == nil {
+			defer g.Close()
+			if len(g.Tensors()) == 0 {
+				return
+			}
+			_, err = g.ReadAll(gpu.CPU())
+		}
+		if err != nil && len(err.Error()) > 1000+2*len(folder) {
+			t.Fatalf("%.2000s", err)
 		}
 	})
 }

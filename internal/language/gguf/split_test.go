@@ -185,3 +185,48 @@ func TestNumberOfAPartIsCheckedBeforeItsName(t *testing.T) {
 		}
 	}
 }
+
+// FuzzParts wants a short error, or the tensors of a model in two files, by either of them.
+func FuzzParts(f *testing.F) {
+	part := func(number, count, total uint64, name string) []byte {
+		w := &Writer{}
+		w.Set("split.no", number)
+		w.Set("split.count", count)
+		w.Set("split.tensors.count", total)
+		w.AddTensor(name, F32, []int{8}, make([]byte, 32))
+		return build(f, w)
+	}
+	f.Add(part(0, 2, 2, "a"), part(1, 2, 2, "b"))
+	f.Add(part(0, 2, 2, "a"), part(1, 2, 2, "a"))
+	f.Add(part(0, 1, 2, "a"), part(1, 2, 3, "b"))
+	f.Add(part(0, math.MaxUint64, 2, "a"), part(math.MaxUint64, 2, 2, strings.Repeat("\x1b", 60)))
+	f.Add(part(0, 2, 2, "a"), part(1, 2, 2, "b")[:70])
+	for _, c := range hostile {
+		f.Add(part(0, 2, 2, "a"), c.file)
+		f.Add(c.file, part(1, 2, 2, "b"))
+	}
+	folder := f.TempDir()
+	f.Fuzz(func(t *testing.T, first, second []byte) {
+		paths := []string{filepath.Join(folder, "m-00001-of-00002.gguf"), filepath.Join(folder, "m-00002-of-00002.gguf")}
+		for i, b := range [][]byte{first, second} {
+			if err := os.WriteFile(paths[i], b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, path := range paths {
+			g, err := Open(path)
+			if err != nil {
+				if len(err.Error()) > 1000+2*len(folder) {
+					t.Fatalf("%.2000s", err)
+				}
+				continue
+			}
+			for i := range g.Tensors() {
+				if x, err := g.Data(&g.Tensors()[i]); err != nil || int64(len(x)) != g.Tensors()[i].Bytes {
+					t.Fatalf("%+v: %d bytes, %v", g.Tensors()[i], len(x), err)
+				}
+			}
+			g.Close()
+		}
+	})
+}
