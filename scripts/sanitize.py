@@ -72,7 +72,9 @@ def sanitize(tool, op, cases):
     if status == 0 and passed == len(cases):
         return True
     summary = " ".join(re.findall(r"SUMMARY: .*", said)) or said[-2000:]
-    print(f"FAILED {tool} {op}: exit status {status}, {passed} of {len(cases)} cases passed, {summary}: {names}", flush=True)
+    places = dict.fromkeys(line.lstrip("= ") for line in re.findall(r"^=========.* at (?:0x|\w).*", said, re.M))  # with their kernels
+    print(f"FAILED {tool} {op}: exit status {status}, {passed} of {len(cases)} cases passed, {summary}: {names}", *list(places)[:8],
+          sep="\n    ", flush=True)
     return False
 
 

@@ -78,6 +78,7 @@ func main() {
 		{name: "loads", pkg: ".", args: []string{"-test.run", "AgainAndAgain", "-test.v"}, figures: "[0-9]+ loads: .*"},
 		{name: "turns", pkg: ".", args: []string{"-test.run", "StaysFlat", "-test.v"}, figures: "[0-9]+ turns: .*"},
 		{name: "chats", pkg: ".", args: []string{"-test.run", "TestChatsLeaveNothing/cpu", "-test.v", "-chats", "1h"}, figures: "[0-9]+ chats.*"},
+		{name: "chats, fake GPU", pkg: ".", args: []string{"-test.run", "TestChatsLeaveNothing/fake", "-test.v", "-chats", "1h"}, figures: "[0-9]+ chats.*"},
 	} {
 		if pattern.MatchString(s.name) && ctx.Err() == nil {
 			failed = s.run(ctx, dir, *limit) != nil || failed
@@ -97,7 +98,7 @@ func (s soak) run(ctx context.Context, dir string, limit time.Duration) error {
 		build.Args = append(build.Args[:3], append([]string{"-fuzz", s.fuzz}, build.Args[3:]...)...)
 	}
 	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Printf("%-14s does not compile: %v\n%s", s.name, err, out)
+		fmt.Printf("%-16s does not compile: %v\n%s", s.name, err, out)
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -121,6 +122,6 @@ func (s soak) run(ctx context.Context, dir string, limit time.Duration) error {
 		state = "FAILED"
 		os.Stderr.Write(out.Bytes()[max(0, out.Len()-4000):])
 	}
-	fmt.Printf("%-14s %-6s %s; %.0f s%s\n", s.name, state, figure, time.Since(start).Seconds(), peak(cmd.ProcessState))
+	fmt.Printf("%-16s %-6s %s; %.0f s%s\n", s.name, state, figure, time.Since(start).Seconds(), peak(cmd.ProcessState))
 	return err
 }
