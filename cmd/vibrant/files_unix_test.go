@@ -116,6 +116,14 @@ func TestOutputsDestroyNothing(t *testing.T) {
 	if b, _ := os.ReadFile(kept); string(b) != "precious" {
 		t.Errorf("a failure left %q", b)
 	}
+	full := exec.Command("sh", "-c", `ulimit -f 1; exec "$0" "$1"`, os.Args[0], asCommand) // a file has no room for the array
+	full.Env = append(os.Environ(), commandEnv("logits", "-m", m, "--device", "cpu", "--ids", "1,2,3,4,5,6,7,8", "-o", kept))
+	if out, err := full.CombinedOutput(); err == nil || err.Error() != "exit status 1" || strings.Count(string(out), "\n") != 1 {
+		t.Errorf("a full disk: %v, %q", err, out)
+	}
+	if b, _ := os.ReadFile(kept); string(b) != "precious" {
+		t.Errorf("a full disk left %q", b)
+	}
 	if status, errs := logits(kept, "1,2"); status != 0 {
 		t.Errorf("exit %d, %q", status, errs)
 	}
