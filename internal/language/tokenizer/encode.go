@@ -82,7 +82,7 @@ type encoder struct {
 	scratch
 	cache   [cacheSize]cachedPiece
 	parts   []part                  // of the phrase under way
-	borders [borderCacheSize]uint64 // pairs of tokens that stay apart
+	borders [borderCacheSize]uint64 // pairs of tokens, and whether they stay apart
 }
 
 func (e *encoder) release() {

@@ -146,6 +146,19 @@ func (p o200k) next(s string) int {
 	if c&(letter|number) == 0 && s[0] != '\r' && s[0] != '\n' {
 		prefix = n
 	}
+	if next, _ := p.at(s, prefix); (c|next)&(letter|mark) != 0 {
+		if end := p.word(s, prefix); end > 0 {
+			return end
+		}
+	}
+	if c&number != 0 {
+		return upTo(s, p.digits, number)
+	}
+	return otherThanWord(s, c, space|letter|number, p.newlines)
+}
+
+// word returns the end of the first two alternatives, of which `prefix` bytes are the character before the letters; 0 if neither matches.
+func (p o200k) word(s string, prefix int) int {
 	end := p.lowerWord(s, prefix)
 	if end == 0 && prefix > 0 {
 		end = p.lowerWord(s, 0)
@@ -156,16 +169,10 @@ func (p o200k) next(s string) int {
 	if end == 0 && prefix > 0 {
 		end = p.upperWord(s, 0)
 	}
-	if end > 0 {
-		if p.contractions {
-			end += contraction(s, end, true)
-		}
-		return end
+	if end > 0 && p.contractions {
+		end += contraction(s, end, true)
 	}
-	if c&number != 0 {
-		return upTo(s, p.digits, number)
-	}
-	return otherThanWord(s, c, space|letter|number, p.newlines)
+	return end
 }
 
 // at is classAt without the letters that are not p's.

@@ -1,6 +1,9 @@
 package tokenizer
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // none marks the absence of a token or a neighbour.
 const none = -1
@@ -48,6 +51,15 @@ func (m *scratch) add(start, end int, id int32) {
 
 // merge joins neighbours, lowest rank first, until p knows no more merges.
 func (m *scratch) merge(t *Tokenizer, p pieces, text string) {
+	if len(m.syms) <= fewSymbols {
+		m.mergeFew(t, p, text)
+	} else {
+		m.mergeMany(t, p, text)
+	}
+}
+
+// mergeMany is merge by a heap of the possible merges.
+func (m *scratch) mergeMany(t *Tokenizer, p pieces, text string) {
 	offer := func(left int32) {
 		l := &m.syms[left]
 		r := &m.syms[l.next]
@@ -76,6 +88,55 @@ func (m *scratch) merge(t *Tokenizer, p pieces, text string) {
 			offer(l.prev)
 		}
 	}
+}
+
+// fewSymbols is how many are merged faster by looking at all of them each time than by a heap: those of a word.
+const fewSymbols = 24
+
+// mergeFew is merge for few symbols, which lie one behind the other again when it ends.
+func (m *scratch) mergeFew(t *Tokenizer, p pieces, text string) {
+	const noMerge = math.MaxUint64
+	var ranks [fewSymbols]uint64 // of the merges of each symbol with the next
+	var ids [fewSymbols]int32    // which these make
+	syms := m.syms
+	offer := func(i int) {
+		ranks[i] = noMerge
+		if rank, id, ok := p.pair(t, text, &syms[i], &syms[i+1]); ok {
+			ranks[i], ids[i] = uint64(rank), id
+		}
+	}
+	for i := range len(syms) - 1 {
+		offer(i)
+	}
+	for n := len(syms) - 1; n > 0; n-- {
+		best := 0
+		for i, rank := range ranks[:n] {
+			if rank < ranks[best] {
+				best = i
+			}
+		}
+		if ranks[best] == noMerge {
+			break
+		}
+		syms[best].end, syms[best].id = syms[best+1].end, ids[best]
+		copy(syms[best+1:], syms[best+2:])
+		copy(ranks[best:n], ranks[best+1:n])
+		copy(ids[best:n], ids[best+1:n])
+		syms = syms[:n]
+		if best+1 < n {
+			offer(best)
+		}
+		if best > 0 {
+			offer(best - 1)
+		}
+	}
+	for i := range syms {
+		syms[i].prev, syms[i].next = int32(i-1), int32(i+1)
+	}
+	if n := len(syms); n > 0 {
+		syms[n-1].next = none
+	}
+	m.syms = syms
 }
 
 // push and pop keep heap a heap of four children a node, which halves the cache misses of the usual two.

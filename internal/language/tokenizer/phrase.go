@@ -9,7 +9,7 @@ import "strings"
 // mostJoined bounds the bytes of words that are encoded as one, and so the time that a phrase takes, before it is merged as a whole.
 const mostJoined = 64
 
-// borderCacheSize is how many pairs of tokens an encoder remembers that stay apart: 64 KiB.
+// borderCacheSize is how many pairs of tokens an encoder remembers, and whether they stay apart: 64 KiB.
 const borderCacheSize = 1 << 13
 
 // part is where words of a phrase begin, and their ids.
@@ -23,10 +23,7 @@ func (e *encoder) phrase(p pieces, piece string) error {
 	first := len(e.ids)
 	e.parts = e.parts[:0]
 	for at := 0; at < len(piece); {
-		end := len(piece)
-		if i := strings.IndexByte(piece[at+1:], ' '); i >= 0 {
-			end = at + 1 + i
-		}
+		end := endOfWord(piece, at)
 		e.parts = append(e.parts, part{at, len(e.ids)})
 		if err := e.word(p, piece[at:end]); err != nil {
 			return err
@@ -55,6 +52,18 @@ func (e *encoder) phrase(p pieces, piece string) error {
 	return nil
 }
 
+// endOfWord returns where the word that begins at a byte ends: before the next space behind another character. So spaces side by side, whose
+// tokens nearly always merge, belong to one word.
+func endOfWord(piece string, at int) int {
+	for at < len(piece) && piece[at] == ' ' {
+		at++
+	}
+	if i := strings.IndexByte(piece[at:], ' '); i >= 0 {
+		return at + i
+	}
+	return len(piece)
+}
+
 // word appends the ids of a text by merging alone.
 func (e *encoder) word(p pieces, text string) error {
 	if e.recall(text) {
@@ -74,10 +83,11 @@ func (e *encoder) stayApart(p pieces, border int) (bool, error) {
 		return true, nil // no token stands there: bytes without one are dropped
 	}
 	left, right := e.ids[border-1], e.ids[border]
-	pair := ^(uint64(uint32(left))<<32 | uint64(uint32(right))) // 0, which an empty slot has, is no pair
+	const known, joined = 1 << 63, 1 << 31 // bits that ids leave free; an empty slot has none
+	pair := uint64(left)<<32 | uint64(right) | known
 	slot := &e.borders[pair*0x9e3779b97f4a7c15>>(64-13)]
-	if *slot == pair {
-		return true, nil
+	if *slot&^joined == pair {
+		return *slot&joined == 0, nil
 	}
 	n := len(e.ids)
 	if err := e.mergePiece(p, e.t.text(left)+e.t.text(right)); err != nil {
@@ -85,8 +95,9 @@ func (e *encoder) stayApart(p pieces, border int) (bool, error) {
 	}
 	stay := len(e.ids) == n+2 && e.ids[n] == left && e.ids[n+1] == right
 	e.ids = e.ids[:n]
-	if stay {
-		*slot = pair
+	*slot = pair
+	if !stay {
+		*slot |= joined
 	}
 	return stay, nil
 }

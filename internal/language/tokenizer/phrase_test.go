@@ -37,7 +37,14 @@ func TestPhrasesAreMergedAsAWhole(t *testing.T) {
 				}
 				words = append(words, string(word))
 			}
-			phrase := strings.Join(words, " ")
+			phrase := words[0]
+			for _, word := range words[1:] {
+				spaces := 1
+				if rng.IntN(8) == 0 {
+					spaces += rng.IntN(30)
+				}
+				phrase += strings.Repeat(" ", spaces) + word
+			}
 			one.ids, other.ids = append(one.ids[:0], 3), append(other.ids[:0], 3) // a token in front belongs to another piece
 			if err := one.phrase(p, phrase); err != nil {
 				t.Fatal(err)
