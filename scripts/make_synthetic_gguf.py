@@ -2,6 +2,7 @@
 """Write a GGUF file with the shapes and the types of a published model, and random weights of a realistic scale.
 
     make_synthetic_gguf.py qwen3-30b-a3b FILE.gguf [--layers N] [--experts N] [--types NAME] [--adapter RANKS]
+    make_synthetic_gguf.py qwen3-30b-a3b --active         writes no file: what a token reads of it
 
 For measuring speed and memory, and for comparing engines on one file, where the weights cannot be had: 18 GB in half a
 minute. A tensor repeats a stretch of a few thousand random blocks. The vocabulary is `no_vocab`. Needs Python alone.
@@ -140,6 +141,29 @@ def tensors_of_256(m):
         yield "output.weight", (hidden, m["vocab"]), better
 
 
+def bytes_of(dims, kind):
+    elements, size = BLOCK[kind]
+    return math.prod(dims) // elements * size + math.prod(dims[1:]) * len(ROW_HEAD.get(kind, b""))
+
+
+def active(m):
+    """Weights and bytes that a token reads, by part: of the embedding a row, of the experts those chosen."""
+    parts = {}
+    for name, dims, kind in tensors(m):
+        part, share = "norms and biases", 1
+        if name == "token_embd.weight":
+            part, share = ("embedding and output", 1) if "tied" in m else ("embedding", 1 / m["vocab"])
+        elif "_exps." in name:
+            part, share = "experts", m["used"] / m["experts"]
+        elif name == "output.weight" or "_inp." in name:
+            part = "output" if name == "output.weight" else "router"
+        elif len(dims) == 2:
+            part = "attention" if ".attn_" in name else "feed forward"
+        count, size = parts.get(part, (0, 0))
+        parts[part] = count + math.prod(dims) * share, size + bytes_of(dims, kind) * share
+    return parts
+
+
 def adapter_tensors(m, ranks):
     """The two halves of a low-rank change of each matrix of the layers."""
     for name, dims, _ in tensors(m):
@@ -177,25 +201,32 @@ def metadata(name, m):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("model", choices=MODELS)
-    ap.add_argument("file")
+    ap.add_argument("file", nargs="?")
     ap.add_argument("--layers", type=int)
     ap.add_argument("--experts", type=int)
     ap.add_argument("--types", choices=TYPES, help="of the matrices")
     ap.add_argument("--adapter", type=int, metavar="RANKS", help="write a low-rank adapter (LoRA) of the model instead")
+    ap.add_argument("--active", action="store_true", help="print what a token reads, and write no file")
     a = ap.parse_args()
+    if bool(a.file) == a.active:
+        ap.error("a FILE or --active, one of them")
     m = dict(MODELS[a.model])
     m["layers"], m["experts"] = a.layers or m["layers"], a.experts or m["experts"]
     m["types"] = a.types or m["types"]
+    if a.active:
+        parts = active(m)
+        for part, (count, size) in [*parts.items(), ("together", [sum(p[i] for p in parts.values()) for i in (0, 1)])]:
+            print(f"{part:20} {count / 1e6:8.1f} million weights {size / 1e9:7.3f} GB")
+        return
     random.seed(1)
     pairs, infos, offset, sizes = metadata(a.model, m), b"", 0, []
     if a.adapter:
         pairs = {"general.type": "adapter", "general.architecture": m["arch"], "adapter.type": "lora", "adapter.lora.alpha": float(a.adapter)}
     for name, dims, kind in adapter_tensors(m, a.adapter) if a.adapter else tensors(m):
-        elements, size = BLOCK[kind]
-        if dims[0] % elements:
+        if dims[0] % BLOCK[kind][0]:
             raise SystemExit(f"make_synthetic_gguf: {name}: rows of {dims[0]} are no whole blocks")
         infos += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, max(kind, 0), offset)
-        sizes.append((kind, math.prod(dims) // elements * size + math.prod(dims[1:]) * len(ROW_HEAD.get(kind, b"")), dims[0]))
+        sizes.append((kind, bytes_of(dims, kind), dims[0]))
         offset += -(-sizes[-1][1] // 32) * 32
     head = b"GGUF" + struct.pack("<IQQ", 3, len(sizes), len(pairs)) + b"".join(pair(*p) for p in pairs.items()) + infos
     stretches = {kind: b"".join(block(kind) for _ in range(STRETCH)) * 4 for kind in {kind for kind, *_ in sizes}}
