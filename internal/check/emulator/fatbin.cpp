@@ -4,7 +4,7 @@
 #include "fatbin.h"
 #include "machine.h"
 
-#include <cctype>
+#include <algorithm>
 #include <cstring>
 
 namespace emulator {
@@ -35,6 +35,7 @@ static_assert(sizeof(Entry) == 64, "as nvcc lays it out");
 std::string decompress(const uint8_t *from, size_t bytes, size_t uncompressed) {
     const uint8_t *const end = from + bytes;
     std::string to;
+    to.reserve(uncompressed);
     const auto length = [&](size_t n) { // a nibble, continued in bytes where it is 15
         uint8_t more = 255;
         if (n == 15)
@@ -54,41 +55,51 @@ std::string decompress(const uint8_t *from, size_t bytes, size_t uncompressed) {
         from += 2;
         const size_t copied = length(token & 15) + 4;
         if (distance == 0 || distance > to.size() || to.size() + copied > uncompressed) damaged();
-        for (size_t i = 0; i < copied; i++) to += to[to.size() - distance]; // both may overlap
+        // Both may overlap: the last `distance` bytes repeat.
+        for (size_t left = copied, part; left; left -= part)
+            part = std::min(left, distance), to.append(to, to.size() - distance, part);
     }
     if (to.size() != uncompressed) damaged();
     return to;
 }
 
-} // namespace
-
-std::vector<Text> ptx_of(const char *fatbin) {
+// Calls f with each entry of PTX and its bytes.
+template <class F> void each_ptx(const char *fatbin, F f) {
     Header header;
     memcpy(&header, fatbin, sizeof header);
-    std::vector<Text> all;
     const char *at = fatbin + header.bytes, *const end = at + header.entry_bytes;
     while (at < end) {
         Entry e;
         memcpy(&e, at, sizeof e);
-        const char *const data = at + e.header_bytes;
-        at = data + e.bytes;
-        if (e.kind != PTX) continue;
-        if (e.flags & ZSTD)
-            throw Fault("the PTX is compressed with zstd: compile with EMULATED=too", FAULT_IMAGE);
-        std::string text = e.flags & LZ4 ? decompress((const uint8_t *)data, e.compressed_bytes, e.uncompressed_bytes)
-                                         : std::string(data, e.bytes);
-        text.resize(strnlen(text.data(), text.size())); // NUL ends it before
-        all.push_back({e.arch, std::move(text)});
+        if (e.kind == PTX) f(e, at + e.header_bytes);
+        at += e.header_bytes + e.bytes;
     }
+}
+
+std::string text_of(const Entry &e, const char *data) {
+    if (e.flags & ZSTD) throw Fault("the PTX is compressed with zstd: compile with EMULATED=too", FAULT_IMAGE);
+    std::string text = e.flags & LZ4 ? decompress((const uint8_t *)data, e.compressed_bytes, e.uncompressed_bytes)
+                                     : std::string(data, e.bytes);
+    text.resize(strnlen(text.data(), text.size())); // NUL ends it before
+    return text;
+}
+
+} // namespace
+
+std::vector<Text> ptx_of(const char *fatbin) {
+    std::vector<Text> all;
+    each_ptx(fatbin, [&](const Entry &e, const char *data) { all.push_back({e.arch, text_of(e, data)}); });
     return all;
 }
 
 std::string newest_ptx(const char *fatbin, int capability) {
-    Text best = {0, ""};
-    for (Text &t : ptx_of(fatbin))
-        if (t.capability > best.capability && (int)t.capability <= capability) best = std::move(t);
-    if (!best.capability) throw Fault("no PTX that this device runs", FAULT_NO_IMAGE);
-    return best.ptx;
+    Entry best{};
+    const char *data = nullptr;
+    each_ptx(fatbin, [&](const Entry &e, const char *its) {
+        if (e.arch > best.arch && (int)e.arch <= capability) best = e, data = its;
+    });
+    if (!data) throw Fault("no PTX that this device runs", FAULT_NO_IMAGE);
+    return text_of(best, data);
 }
 
 } // namespace emulator
