@@ -27,8 +27,9 @@ NVCC    := $(firstword $(wildcard $(CUDA_HOME)/bin/nvcc) $(wildcard $(CUDA_PATH)
 GPU     := $(shell nvidia-smi -L 2>/dev/null | head -n 1)
 CGO     := $(if $(HAVE_CC),1,0)
 
-# Go links and tests again where the kernels have changed, which it cannot see: see cuda/cuda.go.
-LINK_CUDA = -X github.com/vibrant-ml/vibrant/cuda.library=$$(cksum < build/cuda/libvibrant_cuda.a | cut -d ' ' -f 1)
+# Go links and tests again where a static library has changed, which it cannot see: see cuda/cuda.go.
+link_with = -X github.com/vibrant-ml/vibrant/cuda.library=$$(cksum < $(1) | cut -d ' ' -f 1)
+LINK_CUDA = $(call link_with,build/cuda/libvibrant_cuda.a)
 
 CSRC    := $(wildcard csrc/*.c)
 COUT    ?= build/csrc
@@ -107,6 +108,11 @@ build/lib/libvibrant.a: $(COBJ)
 	@mkdir -p $(@D)
 	rm -f $@ && $(AR) rcs $@ $^
 
+# For builds of Go that link build/lib/libvibrant.a: without the files that it was made from.
+build/lib/overlay.json: $(CSRC)
+	@mkdir -p $(@D)
+	@echo '{"Replace": {$(subst $(space),$(comma) ,$(CSRC:%="%":""))}}' >$@
+
 build/lib/libvibrant.so: $(COBJ)
 	@mkdir -p $(@D)
 	$(CC) -shared -Wl,-soname,libvibrant.so.0 -o $@ $^ -lm -pthread
@@ -167,7 +173,7 @@ test-go: need-go
 # behind them are the same objects' code, and of models those that others computed too. The race detector needs cgo: it watches the
 # package that calls the library.
 test-library: need-go need-cc
-	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) build/lib/libvibrant.so
+	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) build/lib/libvibrant.so build/lib/libvibrant.a build/lib/overlay.json
 	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=0 $(GO) test -short -vet=off -timeout 30m -skip '/^(go|fake)$$' \
 	  ./tensor/... ./internal/backend/dynamic ./gpu/...
 	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so CGO_ENABLED=0 $(GO) test -short -vet=off -timeout 30m -skip '/^(go|fake)$$' \
@@ -182,13 +188,15 @@ test-dist: need-go need-cc
 
 # Devices in pure Go, the CPU named go and the fake GPU, are the same in both builds, and slow: test-go tests them, and packages that
 # have no C below them but that of mapped files. The race detector watches the fake GPU, whose streams are goroutines, and the CPU in C:
-# it sees no C, which is compiled in half of the time here. Values are tested above: what would add values alone is left out.
+# it sees no C, and so links make's objects. Values are tested above: what would add values alone is left out.
 VALUES_ALONE = $(call tests,RowsOfAnySizeMeetNarrowWeights MoreElementsThanAnInt32Counts ForgedBlocksSpoilTheirRowAlone \
   FusedUpdateSwitchedOffIsComposed WindowsMayBeGivenByTheirPeriod MicrosoftsBitNetFilesComputeAlike TernaryWeightsInPlainGraphs \
   ExpertsInOneTensorAreThoseInTwo)
-RACE = CGO_ENABLED=1 CGO_CFLAGS=-O1 $(GO) test -tags debug -vet=off -timeout 30m -race
+RACE = CGO_ENABLED=1 CGO_LDFLAGS=$(CURDIR)/build/lib/libvibrant.a $(GO) test -overlay build/lib/overlay.json \
+  -ldflags "$(call link_with,build/lib/libvibrant.a)" -vet=off -timeout 30m -race
 OVER_C = {{if .ForTest}}{{$$p := .ForTest}}{{range .Deps}}{{if eq . "github.com/vibrant-ml/vibrant/csrc"}}{{$$p}}{{end}}{{end}}{{end}}
 test-cgo: need-go need-cc
+	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) build/lib/libvibrant.a build/lib/overlay.json
 	CGO_ENABLED=1 $(GO) vet ./...
 	CGO_ENABLED=1 $(GO) test -vet=off -timeout 30m -skip '/^(go|fake)$$' $(LONGEST_TESTS) ./internal/mapped ./internal/language/gguf \
 	  ./gguf $$(CGO_ENABLED=1 $(GO) list -test -f '$(OVER_C)' ./... | sort -u)

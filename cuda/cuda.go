@@ -14,7 +14,7 @@ import (
 // Backend returns the CUDA devices of this build.
 func Backend() kernel.Backend { return csrc.CUDA() }
 
-// library is the checksum of libvibrant_cuda.a, set when a program is linked (see the Makefile): Go does not look into the
+// library is the checksum of the static library that a program is linked with (see the Makefile): Go does not look into the
 // library, and links or tests again only where a flag has changed.
 //
 //lint:ignore U1000 the linker sets it
