@@ -2,6 +2,7 @@ package purego
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
 )
@@ -16,8 +17,11 @@ func (s *stream) FusedUpdate(a *kernel.FusedUpdateArgs) error {
 		return err
 	}
 	dst, x, codes := array{a.Out, a.Type}, array{a.X, a.Type}, array{a.Codes, a.Type}
+	factors := sync.OnceValues(func() (v, u factor) { // by one of the threads, which are guarded
+		return newFactor(a.V, a.WeightType, a.K, a.R, a.VTransposed), newFactor(a.U, a.WeightType, a.N, a.R, a.UTransposed)
+	})
 	s.device.parallel(a.M, grain(a.R*(a.K+a.N)), func(lo, hi int) {
-		v, u := newFactor(a.V, a.WeightType, a.K, a.R, a.VTransposed), newFactor(a.U, a.WeightType, a.N, a.R, a.UTransposed)
+		v, u := factors()
 		h, xs, cs, ys := make([]float64, a.R), x.buffer(a.K), codes.buffer(a.R), dst.buffer(a.N)
 		sums := make([]float64, a.N)
 		for row := lo; row < hi; row++ {
