@@ -282,7 +282,7 @@ func compare(got []float64, w Want, tol Tolerance) (worst float64, err error) {
 		if w.Scale != nil {
 			scale = w.Scale[i]
 		}
-		norm += math.Max(want*want, scale*scale) // a sum that cancels to next to nothing is judged by its terms
+		norm += max(want*want, scale*scale) // a sum that cancels to next to nothing is judged by its terms
 		if math.IsNaN(want) && math.IsNaN(g) || g == want || w.Alike != nil && w.Alike(got, i) {
 			continue
 		}
@@ -299,7 +299,7 @@ func compare(got []float64, w Want, tol Tolerance) (worst float64, err error) {
 				i, len(got), g, want, d, tol.Abs, tol.Rel, scale, tol.Why)
 		}
 		if scale > 0 {
-			worst = math.Max(worst, d/scale)
+			worst = max(worst, d/scale)
 		}
 	}
 	if tol.RMS == 0 {
