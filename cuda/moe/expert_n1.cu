@@ -163,6 +163,9 @@ __global__ void __launch_bounds__(32 * n1_warps, 2) expert_gate_up_kernel(N1Inpu
 
 template <class Block, int KSPLIT>
 __global__ void __launch_bounds__(32 * n1_warps, 2) expert_down_kernel(N1Input in, DownOut out) {
+#if __CUDA_ARCH__ < 900
+    if constexpr (KSPLIT > 1) return __trap(); // moe_down_items
+#endif
     // The experts were known before gate_up began, so that tiles are fetched while gate_up is at work.
     const int64_t token = blockIdx.y;
     out.chosen.ask(token, threadIdx.x % 32);

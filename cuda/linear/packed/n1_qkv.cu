@@ -179,6 +179,9 @@ template <class A, class B, Told TOLD, bool ONE, class Update>
 __global__ void __launch_bounds__(32 * n1_warps, 2)
     n1_qkv_kernel(N1Input in, QKVOut<TOLD, Update> first, QKVOut<TOLD, Update> second, int first_blocks,
                   int second_items, int second_stages, int second_chunk) {
+#if __CUDA_ARCH__ < 900
+    if constexpr (TOLD != Told::NOTHING) return __trap(); // linear_makes_blocks, linear_norms_heads
+#endif
     if constexpr (TOLD != Told::NOTHING) {
         const int bytes = TOLD == Told::SQUARES ? first.head_items * (int)sizeof(float)
                                                 : (int)sizeof letters().greatest[0];

@@ -135,13 +135,15 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
 #endif
 }
 
-// The same, but empty in code for Hopper, which has no kernel of so many rows.
+// The same, but empty in code for Hopper, which has no kernel of so many rows, and where no kernel has an update
+// (linear_rows_adapt).
 template <class Block, int TOKENS, int PARTS, class Out>
 VB_DEVICE void n32_product(const N32Input &in, const Out &out, int index, int count) {
 #if defined(VB_SM90A)
     constexpr int most = LINEAR_N32_HOPPER;
 #else
     constexpr int most = LINEAR_N32;
+    if constexpr (decltype(Out::update)::active) return __trap();
 #endif
     if constexpr (TOKENS <= most) multiply_items<Block, TOKENS, PARTS>(in, out, index, count);
 }

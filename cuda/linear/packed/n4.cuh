@@ -41,6 +41,9 @@ constexpr int n4_warps = LINEAR_WARPS; // at most
 template <class Block, int PARTS, int KSPLIT, bool TWO = false, bool GROUPED = false, class Out>
 VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int count) {
 #if defined(VB_HAS_MMA)
+#if __CUDA_ARCH__ < 900
+    if constexpr (GROUPED || decltype(Out::update)::active) return __trap(); // linear_groups, linear_rows_adapt
+#endif
     using P = Packed<Block>;
     static_assert(KSPLIT <= 2, "a block finishes two rows of x");
     static_assert(KSPLIT == 1 || !GROUPED, "clusters are of blocks");
