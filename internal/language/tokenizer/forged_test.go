@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/vibrant-ml/vibrant/internal/check/busy"
 )
 
 // models are the kinds of tokenizers.
@@ -102,5 +105,21 @@ func TestMapsOfCharactersThatMakeLongTextsAreRefused(t *testing.T) {
 	_, err := must(t, c).Encode(t.Context(), strings.Repeat("a", 100_000), Options{})
 	if err == nil || !strings.Contains(err.Error(), "precompiled_charsmap") {
 		t.Fatal(err)
+	}
+}
+
+// TestOverlongTokensOfUnigramTakeLinearTime has a token of 100 kB, which begins at each byte of a text as long.
+func TestOverlongTokensOfUnigramTakeLinearTime(t *testing.T) {
+	c := Config{Model: "t5", Tokens: []string{"<pad>", "</s>", "<unk>", "a", strings.Repeat("a", 100_000), strings.Repeat("a", 512)}}
+	tok := must(t, c)
+	if w := strings.Join(tok.Warnings(), "\n"); !strings.Contains(w, "token 4 of 100000 bytes is not looked for") {
+		t.Errorf("warnings %q", w)
+	}
+	start := busy.Processor()
+	ids, err := tok.Encode(t.Context(), strings.Repeat("a", 99_999), Options{})
+	took := busy.Processor() - start
+	t.Logf("%d ids in %v", len(ids), took)
+	if err != nil || !slices.Contains(ids, 5) || took > 5*time.Second { // 45 s without the limit
+		t.Errorf("%d ids in %v, %v", len(ids), took, err)
 	}
 }

@@ -30,8 +30,8 @@ const (
 	Byte        Type = 6 // <0x00> to <0xFF>
 )
 
-// maxSpecial bounds the text of special tokens: looking for them takes this much time for each byte of a text at worst.
-// Real ones have some dozen bytes.
+// maxSpecial bounds the text of special tokens, and of all tokens of Unigram: looking for them takes this much time for each
+// byte of a text at worst. Real ones have some dozen bytes.
 const maxSpecial = 512
 
 var (

@@ -47,8 +47,12 @@ func (t *Tokenizer) newUnigram(c Config, addSpacePrefix bool) (*unigram, error) 
 				p.bytes[text[0]] = int32(id)
 			}
 		case Normal, Undefined:
-			p.tokens.add(text, int32(id))
 			least = min(least, float64(p.scores[id]))
+			if len(text) > maxSpecial {
+				t.warn("token %d of %d bytes is not looked for in texts; the limit is %d", id, len(text), maxSpecial)
+				continue
+			}
+			p.tokens.add(text, int32(id))
 			if hasInnerSpace(text) {
 				p.words = false
 			}
