@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(product_threads, 1)
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&v_map), sm90::prefetch_map(&u_map);
         for (int s = 0; s < Stage::count; s++)
-            sm90::barrier_init(&x_full[s], 4), sm90::barrier_init(&full[s], 1), sm90::barrier_init(&empty[s], 8);
+            sm90::barrier_init(&x_full[s], 128), sm90::barrier_init(&full[s], 1), sm90::barrier_init(&empty[s], 256);
         sm90::barrier_init_fence();
     }
     __syncthreads();
@@ -168,9 +168,8 @@ __global__ void __launch_bounds__(product_threads, 1)
         sm90::registers_shrink<40>();
         StageAt<Stage::count> at(1), arrived(0);
         constexpr int ahead = Stage::count / 2; // stages of x that are under way behind the newest
-        const auto arrive = [&] {
-            __syncwarp();
-            if (lane == 0) sm90::barrier_arrive(&x_full[arrived.stage]);
+        const auto arrive = [&] { // each thread that has copied, as each that has read: racecheck sees no warp's order
+            sm90::barrier_arrive(&x_full[arrived.stage]);
             arrived.advance();
         };
         for (int step = 0; step < steps; step++, at.advance()) {
@@ -217,9 +216,7 @@ __global__ void __launch_bounds__(product_threads, 1)
     const int consumer = group - 1, thread = (int)threadIdx.x - 128, quad = lane % 4;
     const int rows_from = Stage::halves == 1 ? consumer * 64 : 0, rank_from = Stage::halves == 1 ? 0 : consumer * N;
     const int local = rows_from + warp * 16 + lane / 4; // this lane's first row of the block's
-    const auto release = [&](int stage) {
-        if (lane == 0) sm90::barrier_arrive(&empty[stage]);
-    };
+    const auto release = [&](int stage) { sm90::barrier_arrive(&empty[stage]); };
     StageAt<Stage::count> at(0);
     {
         float sum[N / 2] = {}, part[N / 2] = {}; // the tensor core truncates where float32 rounds: few steps a part
