@@ -309,7 +309,8 @@ func FuzzGreet(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	var b bytes.Buffer
-	writeJSON(&b, hello{Rank: 1, Size: 2, Member: member{strings.Repeat("\x1b", 5000), -1}, Challenge: make([]byte, challengeBytes), Proof: make([]byte, 32)})
+	long := member{strings.Repeat("\x1b", 5000), -1}
+	writeJSON(&b, hello{Rank: 1, Size: 2, Member: long, Challenge: make([]byte, challengeBytes), Proof: make([]byte, 32)})
 	f.Add(b.Bytes())
 	f.Fuzz(func(t *testing.T, text []byte) {
 		stranger, own := net.Pipe()

@@ -20,7 +20,8 @@ var models = []string{"gpt2", "llama", "gemma4", "bert", "t5"}
 // characters, roles. It wants a short error, or ids of the vocabulary, within a memory that follows the text, which decode again.
 func FuzzTokenizer(f *testing.F) {
 	for which := range models {
-		f.Add(byte(which), byte(3), "<unk>\x00<s>\x00</s>\x00a\x00b\x00ab\x00▁\x00▁a\x00<0x41>\x00##b\x00Ġ\x00Ġa", []byte("\x02\x03\x03\x01\x01\x01\x01\x01\x06\x01"),
+		f.Add(byte(which), byte(3), "<unk>\x00<s>\x00</s>\x00a\x00b\x00ab\x00▁\x00▁a\x00<0x41>\x00##b\x00Ġ\x00Ġa",
+			[]byte("\x02\x03\x03\x01\x01\x01\x01\x01\x06\x01"),
 			"a b\x00Ġ a", []byte("\x04\x00\x00\x00\x00\x00\x00\x00ab\x00c\x00"), byte(0x7f), "ab a <s>A\xff é")
 	}
 	pres := slices.Sorted(maps.Keys(preTokenizers))
@@ -28,8 +29,9 @@ func FuzzTokenizer(f *testing.F) {
 		if len(text) > 512 || len(tokens) > 1<<14 || len(merges) > 1<<14 {
 			return
 		}
-		c := Config{Model: models[int(which)%len(models)], Pre: pres[int(pre)%len(pres)], Tokens: strings.Split(tokens, "\x00"), CharsMap: charsMap,
-			KeepExtraSpaces: flags&1 != 0, AddBOS: ptr(flags&2 != 0), AddEOS: ptr(flags&4 != 0), AddSpacePrefix: ptr(flags&8 != 0), Special: map[string]int32{}}
+		c := Config{Model: models[int(which)%len(models)], Pre: pres[int(pre)%len(pres)], Tokens: strings.Split(tokens, "\x00"),
+			CharsMap: charsMap, KeepExtraSpaces: flags&1 != 0, AddBOS: ptr(flags&2 != 0), AddEOS: ptr(flags&4 != 0),
+			AddSpacePrefix: ptr(flags&8 != 0), Special: map[string]int32{}}
 		if merges != "" {
 			c.Merges = strings.Split(merges, "\x00")
 		}
