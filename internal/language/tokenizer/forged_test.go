@@ -56,7 +56,7 @@ func FuzzTokenizer(f *testing.F) {
 		}
 		tok, err := New(c)
 		if err != nil {
-			if len(err.Error()) > 500 {
+			if len(err.Error()) > 1000 {
 				t.Fatalf("%.2000s", err)
 			}
 			return
@@ -64,7 +64,7 @@ func FuzzTokenizer(f *testing.F) {
 		for _, o := range []Options{{}, {AddBOS: true, AddEOS: true, ParseSpecial: true}} {
 			ids, err := tok.Encode(t.Context(), text, o)
 			if err != nil {
-				if len(err.Error()) > 500 {
+				if len(err.Error()) > 1000 {
 					t.Fatalf("%.2000s", err)
 				}
 				continue
