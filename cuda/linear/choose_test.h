@@ -293,15 +293,27 @@ static void check_groups(const linear_shape *s, const vb_gpu *gpu, const linear_
           "%d groups of %d warps at %ld x %ld x %ld on %d", groups, p.warps, (long)s->n, (long)s->cols, (long)s->rows,
           gpu->capability);
 }
+/* A block's warps with rows of tiles of their own fit beside a block of the next kernel, and take all rows. */
+static void check_own_rows(const linear_shape *s, const vb_gpu *gpu, const linear_items *block) {
+    const vb_packed_format f = vb_packed_format_of(s->type);
+    const int64_t tiles = linear_row_tiles(f, s->cols), tile_rows = linear_tile_rows(s->rows);
+    const linear_items p = linear_n1_own_rows(gpu, f, tiles, tile_rows, block);
+    CHECK(!p.blocks || (gpu->capability >= 90 && block->ksplit == 1 && p.stages >= 1 && p.blocks == block->blocks &&
+                        p.shared_bytes == block->shared_bytes &&
+                        linear_own_rows_shared(f, tiles, &p) <= p.shared_bytes &&
+                        (int64_t)p.rounds * p.blocks * p.warps >= tile_rows),
+          "%d warps with rows of their own at %ld x %ld on %d", p.warps, (long)s->cols, (long)s->rows,
+          gpu->capability);
+}
 static void check_groups_of_shapes(void) {
     const vb_gpu gpu = {90, 132, 227 << 10, true};
     const struct {
         vb_dtype type;
         int64_t n, rows, cols;
         int groups;
-    } products[] = {{VB_Q8_0, 1, 49152, 576, 2},  {VB_NVFP4, 1, 39120, 576, 3},  {VB_Q4_K, 1, 22016, 1024, 1},
-                    {VB_Q4_0, 1, 19568, 1152, 2}, {VB_Q6_K, 1, 151936, 2048, 1}, {VB_Q8_0, 1, 151936, 896, 1},
-                    {VB_MXFP4, 2, 39120, 576, 2}, {VB_NVFP4, 4, 39120, 576, 3},  {VB_Q4_K, 2, 22016, 1024, 1}};
+    } products[] = {{VB_Q8_0, 1, 49152, 576, 2},   {VB_Q5_1, 1, 39120, 576, 2},   {VB_Q6_K, 1, 22016, 1024, 1},
+                    {VB_Q5_0, 1, 19568, 1152, 2},  {VB_Q6_K, 1, 151936, 2048, 1}, {VB_Q8_0, 1, 151936, 896, 1},
+                    {VB_MXFP4, 2, 39120, 576, 2},  {VB_NVFP4, 4, 39120, 576, 3},  {VB_Q4_K, 2, 22016, 1024, 1}};
     for (int i = 0; i < 9; i++) {
         const linear_shape s = {products[i].type, VB_PACKED, products[i].n, products[i].rows, products[i].cols, false,
                                 true, true, true};
@@ -311,6 +323,23 @@ static void check_groups_of_shapes(void) {
                                          vb_ceil_div(linear_tile_rows(s.rows), c.items.parts), &c.items);
         CHECK(c.kernel == (s.n == 1 ? LINEAR_PACKED_N1 : LINEAR_PACKED_N4) && groups == products[i].groups,
               "%d groups at %ld x %ld x %ld", groups, (long)s.n, (long)s.cols, (long)s.rows);
+    }
+    const struct {
+        vb_dtype type;
+        int64_t rows, cols;
+        int warps; /* with rows of their own */
+    } rows[] = {{VB_Q8_0, 49152, 576, 0},   {VB_NVFP4, 39136, 576, 12},  {VB_Q4_K, 22016, 1024, 12},
+                {VB_Q4_0, 19568, 1152, 12}, {VB_Q4_K, 151936, 2048, 0},  {VB_IQ4_NL, 35216, 640, 12},
+                {VB_NVFP4, 1536, 576, 0},   {VB_Q4_K, 11008, 2048, 0},   {VB_Q4_0, 151936, 896, 0}};
+    for (int i = 0; i < 9; i++) {
+        const linear_shape s = {rows[i].type, VB_PACKED, 1, rows[i].rows, rows[i].cols, false, true, true, true};
+        const linear_choice c = choose_linear(&s, &gpu);
+        const vb_packed_format f = vb_packed_format_of(s.type);
+        const linear_items p = c.items.parts == 2 ? linear_n1_own_rows(&gpu, f, linear_row_tiles(f, s.cols),
+                                                                       linear_tile_rows(s.rows), &c.items)
+                                                  : linear_choice_of(LINEAR_NONE).items;
+        CHECK(c.kernel == LINEAR_PACKED_N1 && (p.blocks ? p.warps : 0) == rows[i].warps,
+              "%d warps with rows of their own at %ld x %ld", p.warps, (long)s.cols, (long)s.rows);
     }
 }
 
@@ -400,6 +429,7 @@ static void test_linear(void) {
             s.layout = VB_PACKED;
             c = choose_linear(&s, gpu);
             check_linear(&s, &c, gpu);
+            if (c.kernel == LINEAR_PACKED_N1) check_own_rows(&s, gpu, &c.items);
             if (c.kernel == LINEAR_PACKED_N1 || c.kernel == LINEAR_PACKED_N4) check_groups(&s, gpu, &c.items);
             s.norm = any_of(2);
             c = choose_fused_linear(&s, gpu);

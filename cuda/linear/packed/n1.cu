@@ -6,6 +6,7 @@
 #include "linear/choose_adapted.h"
 #include "linear/choose_groups.h"
 #include "linear/packed/n1_one_item.cuh"
+#include "linear/packed/n1_rows.cuh"
 
 namespace vb {
 namespace {
@@ -88,6 +89,11 @@ vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &
         in.arrived = counters(stream);
     }
     if constexpr (PARTS == 2 && !NORM && KSPLIT == 1 && !Update::active) {
+        const linear_items own = linear_n1_own_rows(&gpu_of(stream), P::format, in.tiles, tile_rows, &items);
+        if (own.blocks)
+            return launch_overlapped(stream, own.blocks, 32 * own.warps, own.shared_bytes, n1_rows_kernel<Block>,
+                                     N1Rows{out.w, a.x, a.y, a.bias, extra.add, out.rows, out.tile_rows, in.tiles,
+                                            in.cols, own.stages});
         linear_items of = items; // a group
         const int groups = linear_groups(&gpu_of(stream), P::format, 1, in.tiles, in.items, &of);
         if (groups > 1) {

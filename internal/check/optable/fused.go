@@ -269,6 +269,7 @@ func linearAddOp() *Op {
 		// More rows than all blocks take at once, the last ones an odd number of tiles.
 		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{1, 8448, 4225}}, Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{3, 8192, 2145}},
 		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{3, 256, 17249}},
+		Case{Label: "few_tiles", Type: tensor.Q8_0, Dims: []int{1, 576, 8453}, Flags: "bias"},
 		Case{Label: "qwen2.5-0.5b_down", Type: tensor.Q5_0, Dims: []int{1, 4864, 896}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-0.5b_output", Type: tensor.Q5_0, Dims: []int{1, 896, 896}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-3b_down", Type: tensor.Q6_K, Dims: []int{1, 11008, 2048}, Bench: true, Large: true},

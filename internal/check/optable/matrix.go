@@ -236,10 +236,12 @@ func linearOp() *Op {
 			}
 		}
 	}
-	cases = append(cases, // several groups of warps a block
+	cases = append(cases, // warps with rows of tiles of their own, also two each; several groups of warps a block
 		Case{Label: "few_tiles", Type: tensor.Q4_K, Dims: []int{1, 256, 8453}, Flags: "packed"},
 		Case{Label: "few_tiles", Type: tensor.Q8_0, Dims: []int{1, 576, 8453}, Flags: "packed"},
 		Case{Label: "few_tiles", Type: tensor.NVFP4, Dims: []int{1, 576, 8453}, Flags: "packed"},
+		Case{Label: "few_tiles", Type: tensor.MXFP4, Dims: []int{1, 1152, 8453}, Flags: "packed_bias"},
+		Case{Label: "few_tiles", Type: tensor.Q4_1, Dims: []int{1, 128, 33825}, Flags: "packed_bias"},
 		Case{Label: "few_tiles", Type: tensor.IQ4_NL, Dims: []int{2, 576, 8453}, Flags: "packed_bias"},
 		Case{Label: "few_tiles", Type: tensor.Q6_K, Dims: []int{3, 256, 8453}, Flags: "packed"},
 		Case{Label: "few_tiles", Type: tensor.NVFP4, Dims: []int{4, 320, 8453}, Flags: "packed"})
