@@ -2,7 +2,8 @@
  *
  * Several rows of codes meet several rows of activations in registers: unpacked codes serve all rows of activations,
  * and a vector of activations, once read, all rows of codes. The rows to come are fetched ahead in the order of memory,
- * since a processor fetches several streams of short rows worse than one. */
+ * since a processor fetches several streams of short rows worse than one. A single row of activations waits for that
+ * stream: it meets one row of codes after the other (docs/experiments/2026-11-28-ternary-streams.md). */
 #include "cpu_codes.h"
 
 #if VB_X86
@@ -11,11 +12,39 @@
 
 enum { VECTOR = VB_CODES_VECTOR, X = VB_CODES_X, AHEAD = 8 << 10 };
 
-void vb_codes_arrange(int8_t *to, const int8_t *from, int64_t k) {
+#if VB_X86
+/* 32 neighbours of each slot from 128: bytes of a slot side by side in fours, then eights. */
+VB_TARGET_AVX2 static void arrange_avx2(int8_t *to, const int8_t *from) {
+    const __m256i slots = _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15, 0, 4, 8, 12, 1, 5, 9,
+                                           13, 2, 6, 10, 14, 3, 7, 11, 15);
+    const __m256i fours = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7); /* slot 0, 1, 2, 3: eight bytes each */
+    __m256i v[4];
+    for (int i = 0; i < 4; i++)
+        v[i] = _mm256_permutevar8x32_epi32(
+            _mm256_shuffle_epi8(_mm256_loadu_si256((const __m256i *)from + i), slots), fours);
+    for (int pair = 0; pair < 2; pair++) { /* slots 0 and 2, then 1 and 3 */
+        const __m256i a = pair ? _mm256_unpackhi_epi64(v[0], v[1]) : _mm256_unpacklo_epi64(v[0], v[1]);
+        const __m256i b = pair ? _mm256_unpackhi_epi64(v[2], v[3]) : _mm256_unpacklo_epi64(v[2], v[3]);
+        _mm256_storeu_si256((__m256i *)(to + pair * VECTOR), _mm256_permute2x128_si256(a, b, 0x20));
+        _mm256_storeu_si256((__m256i *)(to + (pair + 2) * VECTOR), _mm256_permute2x128_si256(a, b, 0x31));
+    }
+}
+#endif
+
+void vb_codes_arrange(int8_t *to, const int8_t *from, int64_t k, vb_simd simd) {
     int64_t i = 0;
-    for (; i + X <= k; i += X)
+    for (; i + X <= k; i += X) {
+#if VB_X86
+        if (simd != VB_SIMD_PLAIN) {
+            arrange_avx2(to + i, from + i);
+            arrange_avx2(to + i + VECTOR / 2, from + i + X / 2);
+            continue;
+        }
+#endif
         for (int slot = 0; slot < 4; slot++)
             for (int j = 0; j < VECTOR; j++) to[i + slot * VECTOR + j] = from[i + 4 * j + slot];
+    }
+    (void)simd;
     for (; i < k; i++) to[i / X * X + i % 4 * VECTOR + i / 4 % VECTOR] = from[i];
 }
 
@@ -368,6 +397,198 @@ void vb_cpu_code_sums(int32_t sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t 
 #endif
     (void)simd;
     sums_plain(sums, w, stride, bytes, rows, x, n);
+}
+
+/* ---- one row of activations -------------------------------------------------------------------------------------- */
+
+#if VB_X86
+/* The codes of half a vector from byte b of a row on, 0 behind its end. */
+VB_TARGET_AVX2 VB_INLINE __m256i half_avx2(const uint8_t *w, int64_t bytes, int64_t b) {
+    uint8_t last[VECTOR / 2] = {0};
+    if (bytes - b >= VECTOR / 2) return _mm256_loadu_si256((const __m256i *)(w + b));
+    return _mm256_loadu_si256(memcpy(last, w + b, (size_t)(bytes - b)));
+}
+
+/* The products of half a vector of codes, of 16 bits: of four elements, at most 4 * 3 * 128. */
+VB_TARGET_AVX2 VB_INLINE __m256i run_avx2(__m256i codes, const int8_t *x) {
+    const __m256i *const a = (const __m256i *)x;
+    __m256i q[4];
+    unpack_avx2(q, codes);
+    return _mm256_add_epi16(
+        _mm256_add_epi16(_mm256_maddubs_epi16(q[0], a[0]), _mm256_maddubs_epi16(q[1], a[2])),
+        _mm256_add_epi16(_mm256_maddubs_epi16(q[2], a[4]), _mm256_maddubs_epi16(q[3], a[6])));
+}
+
+VB_TARGET_AVX2 VB_INLINE __m256i line_avx2(const uint8_t *w, int64_t bytes, const int8_t *x) {
+    enum { TOGETHER = 5 };
+    const __m256i ones = _mm256_set1_epi16(1), zero = _mm256_setzero_si256();
+    const int64_t whole = bytes / VECTOR * VECTOR;
+    __m256i sum = zero;
+    int64_t b = 0;
+    while (b < whole) {
+        const int64_t end = vb_min(b + TOGETHER * VECTOR, whole);
+        __m256i pairs = zero;
+        for (; b < end; b += VECTOR)
+            _Pragma("GCC unroll 2") for (int half = 0; half < VECTOR; half += VECTOR / 2)
+                pairs = _mm256_add_epi16(
+                    pairs, run_avx2(_mm256_loadu_si256((const __m256i *)(w + b + half)), x + 4 * b + half));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
+    }
+    for (; b < bytes; b += VECTOR / 2)
+        sum = _mm256_add_epi32(
+            sum, _mm256_madd_epi16(run_avx2(half_avx2(w, bytes, b), x + 4 * whole + (b - whole)), ones));
+    return sum;
+}
+
+VB_TARGET_AVX2 VB_INLINE __m256 scaled_line_avx2(const uint8_t *w, int64_t bytes, const int8_t *x,
+                                                 const int16_t *factors) {
+    const int64_t whole = bytes / VECTOR * VECTOR;
+    __m256 total = _mm256_setzero_ps();
+    __m256i sum = _mm256_setzero_si256();
+    int64_t b = 0;
+    while (b < whole) {
+        const int64_t end = vb_min(b + VB_CODES_PIECE, whole);
+        for (; b < end; b += VECTOR)
+            _Pragma("GCC unroll 2") for (int half = 0; half < VECTOR; half += VECTOR / 2) {
+                const __m256i run = run_avx2(_mm256_loadu_si256((const __m256i *)(w + b + half)), x + 4 * b + half);
+                const __m256i f = _mm256_loadu_si256((const __m256i *)(factors + (b + half) / 2));
+                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(run, f));
+            }
+        total = _mm256_add_ps(total, _mm256_cvtepi32_ps(sum));
+        sum = _mm256_setzero_si256();
+    }
+    for (; b < bytes; b += VECTOR / 2) {
+        const __m256i run = run_avx2(half_avx2(w, bytes, b), x + 4 * whole + (b - whole));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(run, _mm256_loadu_si256((const __m256i *)(factors + b / 2))));
+    }
+    return _mm256_add_ps(total, _mm256_cvtepi32_ps(sum));
+}
+
+VB_TARGET_AVX2 static void lines_avx2(int32_t *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows,
+                                      const int8_t *x) {
+    for (int r = 0; r < rows; r += 4) {
+        __m256i sum[4];
+        int32_t all[4];
+        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
+            sum[i] = r + i < rows ? line_avx2(w + (r + i) * stride, bytes, x) : _mm256_setzero_si256();
+        _mm_storeu_si128((__m128i *)all, reduce_avx2(sum[0], sum[1], sum[2], sum[3]));
+        memcpy(sums + r, all, (size_t)vb_min(4, rows - r) * 4);
+    }
+}
+
+VB_TARGET_AVX2 static void scaled_lines_avx2(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows,
+                                             const int8_t *x, const int16_t *factors) {
+    for (int r = 0; r < rows; r += 4) {
+        __m256 sum[4];
+        float all[4];
+        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
+            sum[i] = r + i < rows ? scaled_line_avx2(w + (r + i) * stride, bytes, x, factors) : _mm256_setzero_ps();
+        const __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(sum[0], sum[1]), _mm256_hadd_ps(sum[2], sum[3]));
+        _mm_storeu_ps(all, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
+        memcpy(sums + r, all, (size_t)vb_min(4, rows - r) * 4);
+    }
+}
+
+/* sum[slot] += the products of a slot, whose codes stay in place. */
+VB_TARGET_AVX512 VB_INLINE void vector_avx512(__m512i sum[4], __m512i codes, const int8_t *x) {
+    _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
+        const __m512i q = _mm512_and_si512(codes, _mm512_set1_epi8((char)(3 << 2 * slot)));
+        sum[slot] = _mm512_dpbusd_epi32(sum[slot], q, _mm512_load_si512(x + slot * VECTOR));
+    }
+}
+
+VB_TARGET_AVX512 VB_INLINE __m512i line_avx512(const uint8_t *w, int64_t bytes, const int8_t *x) {
+    const __m512i zero = _mm512_setzero_si512();
+    __m512i sum[4] = {zero, zero, zero, zero};
+    int64_t b = 0;
+    for (; b + VECTOR <= bytes; b += VECTOR) vector_avx512(sum, _mm512_loadu_si512(w + b), x + 4 * b);
+    if (b < bytes) vector_avx512(sum, _mm512_maskz_loadu_epi8((1ull << (bytes - b)) - 1, w + b), x + 4 * b);
+    _Pragma("GCC unroll 4") for (int slot = 1; slot < 4; slot++)
+        sum[0] = _mm512_add_epi32(sum[0], _mm512_srai_epi32(sum[slot], 2 * slot));
+    return sum[0];
+}
+
+/* sum += four times the products of a vector of codes and the factors of its runs: the second and fourth code of a
+ * byte stay in place, which saves a shift. */
+VB_TARGET_AVX512 VB_INLINE __m512i scaled_vector_avx512(__m512i sum, __m512i codes, const int8_t *x,
+                                                        const int16_t *factors) {
+    const __m512i lower = _mm512_set1_epi8(3), upper = _mm512_set1_epi8(12), half = _mm512_srli_epi16(codes, 4);
+    const __m512i p0 = _mm512_maddubs_epi16(_mm512_and_si512(codes, lower), _mm512_load_si512(x));
+    const __m512i p1 = _mm512_maddubs_epi16(_mm512_and_si512(codes, upper), _mm512_load_si512(x + VECTOR));
+    const __m512i p2 = _mm512_maddubs_epi16(_mm512_and_si512(half, lower), _mm512_load_si512(x + 2 * VECTOR));
+    const __m512i p3 = _mm512_maddubs_epi16(_mm512_and_si512(half, upper), _mm512_load_si512(x + 3 * VECTOR));
+    const __m512i run =
+        _mm512_add_epi16(_mm512_slli_epi16(_mm512_add_epi16(p0, p2), 2), _mm512_add_epi16(p1, p3));
+    return _mm512_dpwssd_epi32(sum, run, _mm512_loadu_si512(factors));
+}
+
+VB_TARGET_AVX512 VB_INLINE __m512 scaled_line_avx512(const uint8_t *w, int64_t bytes, const int8_t *x,
+                                                     const int16_t *factors) {
+    enum { PIECE = VB_CODES_PIECE / 2 }; /* of four times the products, 16 vectors fit int32 */
+    __m512 total = _mm512_setzero_ps();
+    for (int64_t b = 0; b < bytes;) {
+        const int64_t end = vb_min(b + PIECE, bytes);
+        __m512i sum = _mm512_setzero_si512();
+        for (; b + VECTOR <= end; b += VECTOR)
+            sum = scaled_vector_avx512(sum, _mm512_loadu_si512(w + b), x + 4 * b, factors + 4 * b / VB_CODES_RUN);
+        if (b < end) {
+            sum = scaled_vector_avx512(sum, _mm512_maskz_loadu_epi8((1ull << (end - b)) - 1, w + b), x + 4 * b,
+                                       factors + 4 * b / VB_CODES_RUN);
+            b = end;
+        }
+        total = _mm512_add_ps(total, _mm512_cvtepi32_ps(sum));
+    }
+    return _mm512_mul_ps(total, _mm512_set1_ps(0.25f));
+}
+
+VB_TARGET_AVX512 static void lines_avx512(int32_t *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows,
+                                          const int8_t *x) {
+    for (int r = 0; r < rows; r += 4) {
+        __m512i sum[4];
+        int32_t all[4];
+        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
+            sum[i] = r + i < rows ? line_avx512(w + (r + i) * stride, bytes, x) : _mm512_setzero_si512();
+        _mm_storeu_si128((__m128i *)all, reduce_avx512(sum[0], sum[1], sum[2], sum[3]));
+        memcpy(sums + r, all, (size_t)vb_min(4, rows - r) * 4);
+    }
+}
+
+VB_TARGET_AVX512 static void scaled_lines_avx512(float *sums, const uint8_t *w, int64_t stride, int64_t bytes,
+                                                 int rows, const int8_t *x, const int16_t *factors) {
+    for (int r = 0; r < rows; r += 4) {
+        __m256 half[4];
+        float all[4];
+        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) {
+            const __m512 sum =
+                r + i < rows ? scaled_line_avx512(w + (r + i) * stride, bytes, x, factors) : _mm512_setzero_ps();
+            half[i] = _mm256_add_ps(_mm512_castps512_ps256(sum), _mm512_extractf32x8_ps(sum, 1));
+        }
+        const __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(half[0], half[1]), _mm256_hadd_ps(half[2], half[3]));
+        _mm_storeu_ps(all, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
+        memcpy(sums + r, all, (size_t)vb_min(4, rows - r) * 4);
+    }
+}
+
+void vb_cpu_code_scaled_lines(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
+                              const int16_t *factors, vb_simd simd) {
+    (simd == VB_SIMD_AVX512 ? scaled_lines_avx512 : scaled_lines_avx2)(sums, w, stride, bytes, rows, x, factors);
+}
+#endif
+
+void vb_cpu_code_lines(int32_t *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
+                       vb_simd simd) {
+#if VB_X86
+    if (simd != VB_SIMD_PLAIN) {
+        (simd == VB_SIMD_AVX512 ? lines_avx512 : lines_avx2)(sums, w, stride, bytes, rows, x);
+        return;
+    }
+#endif
+    (void)simd;
+    for (int r = 0; r < rows; r++) {
+        int32_t sum[1][VB_CODES_TILE];
+        sums_plain(sum, w + r * stride, stride, bytes, 1, x, 1);
+        sums[r] = sum[0][0];
+    }
 }
 
 /* ---- tiles of int8 ----------------------------------------------------------------------------------------------- */

@@ -17,12 +17,16 @@ enum {
 static inline int64_t vb_codes_vectors(int64_t bytes) { return (bytes + VB_CODES_VECTOR - 1) / VB_CODES_VECTOR; }
 
 /* Lays out k activations for a row of VB_INT2_ROWS; `to` is zeros before. */
-void vb_codes_arrange(int8_t *to, const int8_t *from, int64_t k);
+void vb_codes_arrange(int8_t *to, const int8_t *from, int64_t k, vb_simd simd);
 
 /* sums[r][i] = the sum of code * x over `bytes` bytes of row r of codes and row i of x. Row r begins at w + r * stride,
  * row i at x + i * vectors * VB_CODES_X, aligned to 64 bytes. rows <= VB_CODES_ROWS, n <= VB_CODES_TILE. */
 void vb_cpu_code_sums(int32_t sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                       int rows, const int8_t *x, int n, vb_simd simd);
+
+/* sums[r] of one row of x, as vb_cpu_code_sums has them, for any number of rows of codes. */
+void vb_cpu_code_lines(int32_t *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
+                       vb_simd simd);
 
 /* ---- with factors (AVX2, AVX-512) ---------------------------------------------------------------------------------
  *
@@ -35,6 +39,10 @@ enum { VB_CODES_RUN = 8, VB_CODES_FACTOR = 4096, VB_CODES_PIECE = 32 * VB_CODES_
 void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                           int rows, const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors,
                           int n, vb_simd simd);
+
+/* sums[r] of one row of x with factors, for any number of rows of codes of any size. */
+void vb_cpu_code_scaled_lines(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
+                              const int16_t *factors, vb_simd simd);
 
 /* ---- tiles of int8 (AMX), where a device's `tiles` is set ---------------------------------------------------------
  *

@@ -168,7 +168,7 @@ static void arrange_range(void *context, int worker, int64_t begin, int64_t end)
         if (j->a->layout == VB_INT2_INTERLEAVED)
             arrange_interleaved(to, from, k);
         else
-            vb_codes_arrange(to, from, k);
+            vb_codes_arrange(to, from, k, j->simd);
     }
 }
 
@@ -246,6 +246,20 @@ static void gemv_range(void *context, int worker, int64_t begin, int64_t end) {
         }
 }
 
+static void lines_range(void *context, int worker, int64_t begin, int64_t end) {
+    enum { LINES = 64 };
+    (void)worker;
+    const gemv_job *j = context;
+    const vb_w2a8_gemv_args *a = j->a;
+    for (int64_t row = begin; row < end; row += LINES) {
+        const int rows = (int)vb_min(LINES, end - row);
+        int32_t sums[LINES];
+        vb_cpu_code_lines(sums, (const uint8_t *)a->weights + row * a->row_bytes, a->row_bytes, a->row_bytes, rows,
+                          j->x, j->simd);
+        for (int r = 0; r < rows; r++) store(a, 0, row + r, sums[r] - j->totals[0], scale_of(a, row + r));
+    }
+}
+
 vb_status vb_cpu_w2a8_gemv(const vb_w2a8_gemv_args *args, vb_stream *stream) {
     const vb_cpu_device *device = vb_cpu_device_of(stream);
     gemv_job job = {.a = args, .simd = device->simd};
@@ -263,6 +277,6 @@ vb_status vb_cpu_w2a8_gemv(const vb_w2a8_gemv_args *args, vb_stream *stream) {
     const int step = tiled ? VB_CODES_TILE_SIZE : VB_CODES_ROWS;
     if (tiled) vb_cpu_parallel(stream, tiles / VB_CODES_TILE_SIZE, 1, to_tiles_range, &job);
     const int64_t grain = vb_cpu_matrix_grain(stream, args->n, args->row_bytes, step, args->m > BLOCK);
-    vb_cpu_parallel(stream, args->n, grain, tiled ? gemv_tiles_range : gemv_range, &job);
+    vb_cpu_parallel(stream, args->n, grain, tiled ? gemv_tiles_range : args->m == 1 ? lines_range : gemv_range, &job);
     return VB_OK;
 }

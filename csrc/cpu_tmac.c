@@ -23,7 +23,7 @@
 #endif
 
 enum { RUN_BYTES = 8, CHUNK = 8, MOST_ROWS = 64, MOST_CODE = 511, PAIR_BYTES = 32 };
-enum { MANY_COLUMNS = 4, WORDS_COLUMNS = 8 };
+enum { WORDS_COLUMNS = 8 };
 enum { RUN_TABLE = 2 * RUN_BYTES * PAIR_BYTES };
 
 /* ---- the table of floats ----------------------------------------------------------------------------------------- */
@@ -357,7 +357,7 @@ static void arrange_group(const bytes_job *j, int8_t *x, int32_t *total, const i
     for (int64_t i = 0; i < k; i++) sum += from[i];
     *total = sum;
     memset(x, 0, (size_t)j->row_of_x);
-    vb_codes_arrange(x, from, k);
+    vb_codes_arrange(x, from, k, j->simd);
 }
 
 static void split_range(void *context, int worker, int64_t begin, int64_t end) {
@@ -496,8 +496,8 @@ vb_status vb_cpu_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream)
     const vb_cpu_device *device = vb_cpu_device_of(stream);
     if (device->vbmi && !device->tiles && args->groups == 1 && args->k > 0 && args->n >= WORDS_COLUMNS)
         return vb_cpu_tmac_words(args, stream);
-    const bool many = args->n >= MANY_COLUMNS && !device->tiles;
-    if ((job.simd == VB_SIMD_AVX2 || (job.simd == VB_SIMD_AVX512 && many)) && args->k > 0 && job.group_bytes >= 16)
+    const bool scaled = job.simd == VB_SIMD_AVX2 || (job.simd == VB_SIMD_AVX512 && !device->tiles);
+    if (scaled && args->k > 0 && job.group_bytes >= 16)
         return vb_cpu_tmac_scaled(args, stream);
 #endif
     if (job.simd == VB_SIMD_AVX512 && args->k > 0 && job.group_bytes >= 16 && job.group_bytes <= VB_INT2_MOST_K / 4)

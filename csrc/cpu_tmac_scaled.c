@@ -10,7 +10,7 @@
 #if VB_X86
 #include <immintrin.h>
 
-enum { MOST_CODE = 127, MOST_FACTOR = VB_CODES_FACTOR, RUN = VB_CODES_RUN, BLOCK = 8 };
+enum { MOST_CODE = 127, MOST_FACTOR = VB_CODES_FACTOR, RUN = VB_CODES_RUN, BLOCK = 8, LINES = 64 };
 
 typedef struct scaled_job {
     const vb_tmac_matmul_args *a;
@@ -37,33 +37,73 @@ static piece piece_at(const scaled_job *j, int64_t p) {
     return (piece){group, first, vb_max(vb_min(VB_CODES_PIECE, end - first), 0)};
 }
 
+/* The greatest of each of eight vectors, in their order. */
+VB_TARGET_AVX2 static inline __m256 greatest_of_eight(const __m256 v[8]) {
+    __m256 pairs[4], fours[2];
+    for (int i = 0; i < 4; i++)
+        pairs[i] = _mm256_max_ps(_mm256_shuffle_ps(v[2 * i], v[2 * i + 1], 0x44),
+                                 _mm256_shuffle_ps(v[2 * i], v[2 * i + 1], 0xee));
+    for (int i = 0; i < 2; i++)
+        fours[i] = _mm256_max_ps(_mm256_shuffle_ps(pairs[2 * i], pairs[2 * i + 1], 0x88),
+                                 _mm256_shuffle_ps(pairs[2 * i], pairs[2 * i + 1], 0xdd));
+    return _mm256_max_ps(_mm256_permute2f128_ps(fours[0], fours[1], 0x20),
+                         _mm256_permute2f128_ps(fours[0], fours[1], 0x31));
+}
+
+/* Rounds eight runs in units: their codes, their factors, and total += the products of both. */
+VB_TARGET_AVX2 static inline __m256i round_eight(int8_t *codes, int16_t *factors, const float *h, float in_units,
+                                                 __m256i total) {
+    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)), units = _mm256_set1_ps(in_units);
+    const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    __m256 v[8];
+    for (int r = 0; r < 8; r++) v[r] = _mm256_and_ps(_mm256_loadu_ps(h + r * RUN), magnitude);
+    /* A NaN or an infinity is in the unit; codes are of no matter then. */
+    const __m256 least = _mm256_mul_ps(_mm256_mul_ps(greatest_of_eight(v), units), _mm256_set1_ps(1.0f / MOST_CODE));
+    const __m256 factor = _mm256_min_ps(_mm256_max_ps(_mm256_ceil_ps(least), _mm256_set1_ps(1)),
+                                        _mm256_set1_ps(MOST_FACTOR));
+    const __m256 inverse = _mm256_div_ps(units, factor);
+    const __m256i whole = _mm256_cvtps_epi32(factor);
+    const __m128i four[2] = {_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1)};
+    _mm_storeu_si128((__m128i *)factors, _mm_packs_epi32(four[0], four[1]));
+    for (int half = 0; half < 2; half++) {
+        __m256i q[4];
+        for (int r = 0; r < 4; r++) {
+            const int run = 4 * half + r;
+            const __m256 scale = _mm256_permutevar8x32_ps(inverse, _mm256_set1_epi32(run));
+            q[r] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(h + run * RUN), scale));
+        }
+        const __m256i mixed = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+        const __m256i bytes = _mm256_permutevar8x32_epi32(mixed, in_order);
+        const __m256i sums =
+            _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+        _mm256_storeu_si256((__m256i *)(codes + 4 * half * RUN), bytes);
+        total = _mm256_add_epi64(total, _mm256_mul_epi32(_mm256_sub_epi64(sums, _mm256_set1_epi64x(128 * RUN)),
+                                                         _mm256_cvtepi32_epi64(four[half])));
+    }
+    return total;
+}
+
 /* Rounds k values, at most of one piece, in units: codes[k], a factor for each run, and the sum of their products. */
 VB_TARGET_AVX2 static float round_runs(int8_t *codes, int16_t *factors, const float *h, int64_t k, float unit) {
     const float in_units = unit > 0 ? 1.0f / unit : 0.0f;
-    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
-    int64_t total = 0;
-    for (int64_t i = 0; i < k; i += RUN) {
-        float last[RUN] = {0};
-        const float *from = k - i >= RUN ? h + i : memcpy(last, h + i, (size_t)(k - i) * 4);
-        const __m256 v = _mm256_loadu_ps(from), size = _mm256_and_ps(v, magnitude);
-        __m128 most = _mm_max_ps(_mm256_castps256_ps128(size), _mm256_extractf128_ps(size, 1));
-        most = _mm_max_ps(most, _mm_movehl_ps(most, most));
-        most = _mm_max_ss(most, _mm_movehdup_ps(most));
-        /* A NaN or an infinity is in the unit; codes are of no matter then. */
-        float factor = ceilf(_mm_cvtss_f32(most) * in_units * (1.0f / MOST_CODE));
-        factor = factor >= 1 ? factor <= MOST_FACTOR ? factor : MOST_FACTOR : 1;
-        const __m256i q = _mm256_cvtps_epi32(_mm256_mul_ps(v, _mm256_set1_ps(in_units / factor)));
-        const __m128i shorts = _mm_packs_epi32(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1));
-        const __m128i bytes = _mm_packs_epi16(shorts, shorts);
-        const __m128i sum = _mm_sad_epu8(_mm_xor_si128(bytes, _mm_set1_epi8(-128)), _mm_setzero_si128());
-        _mm_storel_epi64((__m128i *)(codes + i), bytes);
-        factors[i / RUN] = (int16_t)factor;
-        total += (_mm_cvtsi128_si64(sum) - 128 * RUN) * (int64_t)factor;
+    __m256i totals = _mm256_setzero_si256();
+    int64_t i = 0, lanes[4], total = 0;
+    for (; i + 8 * RUN <= k; i += 8 * RUN) totals = round_eight(codes + i, factors + i / RUN, h + i, in_units, totals);
+    if (i < k) {
+        float last[8 * RUN] = {0};
+        int8_t last_codes[8 * RUN];
+        int16_t last_factors[8];
+        memcpy(last, h + i, (size_t)(k - i) * 4);
+        totals = round_eight(last_codes, last_factors, last, in_units, totals);
+        memcpy(codes + i, last_codes, (size_t)(k - i));
+        memcpy(factors + i / RUN, last_factors, (size_t)((k - i + RUN - 1) / RUN) * 2);
     }
+    _mm256_storeu_si256((__m256i *)lanes, totals);
+    for (int lane = 0; lane < 4; lane++) total += lanes[lane];
     return (float)total;
 }
 
-static void round_range(void *context, int worker, int64_t begin, int64_t end) {
+VB_TARGET_AVX2 static void round_range(void *context, int worker, int64_t begin, int64_t end) {
     const scaled_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
     float *h = (float *)(j->scratch + worker * j->worker_bytes);
@@ -79,7 +119,7 @@ static void round_range(void *context, int worker, int64_t begin, int64_t end) {
             memset(j->factors + at * j->row_of_factors, 0, (size_t)j->row_of_factors * 2);
             j->totals[at] = round_runs(codes, j->factors + at * j->row_of_factors, h + first, k,
                                        most > 0x1p-100f ? unit : 0.0f);
-            vb_codes_arrange(x, codes, k);
+            vb_codes_arrange(x, codes, k, j->simd);
         }
     }
 }
@@ -114,6 +154,23 @@ static void scaled_range(void *context, int worker, int64_t begin, int64_t end) 
                 tile(j, row, (int)vb_min(VB_CODES_ROWS, end - row), c, (int)vb_min(VB_CODES_TILE, j->a->n - c));
 }
 
+/* One column and one group, whose pieces lie one behind the other. */
+static void lines_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const scaled_job *j = context;
+    const vb_tmac_matmul_args *a = j->a;
+    float total = 0;
+    for (int64_t p = 0; p < j->pieces; p++) total += j->totals[p];
+    for (int64_t row = begin; row < end; row += LINES) {
+        const int rows = (int)vb_min(LINES, end - row);
+        float sums[LINES];
+        vb_cpu_code_scaled_lines(sums, (const uint8_t *)a->weights + row * j->row_bytes, j->row_bytes, j->row_bytes,
+                                 rows, j->x, j->factors, j->simd);
+        for (int r = 0; r < rows; r++)
+            a->out[row + r] = (sums[r] - total) * (a->scales ? a->scales[row + r] : 1.0f) * j->units[0];
+    }
+}
+
 vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream) {
     const vb_tmac_matmul_args *a = args;
     scaled_job job = {.a = a, .row_bytes = (a->k + 3) / 4, .simd = vb_cpu_device_of(stream)->simd};
@@ -126,9 +183,9 @@ vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream)
     int64_t rows, x, workers, bytes;
     if (__builtin_mul_overflow(job.pieces, a->n, &rows) ||
         __builtin_mul_overflow(rows, job.row_of_x + 2 * job.row_of_factors + 4, &x) ||
-        __builtin_mul_overflow(a->k, 5, &job.worker_bytes) || job.worker_bytes > INT64_MAX - 128)
+        __builtin_mul_overflow(a->k, 5, &job.worker_bytes) || job.worker_bytes > INT64_MAX - 64)
         return VB_OUT_OF_MEMORY;
-    job.worker_bytes = (job.worker_bytes + 64 + 63) / 64 * 64; /* the last run is written whole */
+    job.worker_bytes = (job.worker_bytes + 63) / 64 * 64;
     if (__builtin_mul_overflow(threads, job.worker_bytes, &workers) || __builtin_add_overflow(x, workers, &bytes) ||
         __builtin_add_overflow(bytes, 4 * a->n, &bytes))
         return VB_OUT_OF_MEMORY;
@@ -140,7 +197,7 @@ vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream)
     job.units = job.totals + rows;
     vb_cpu_parallel(stream, a->n, vb_cpu_grain(a->k), round_range, &job);
     const int64_t grain = vb_cpu_matrix_grain(stream, a->m, job.row_bytes, VB_CODES_ROWS, a->n > BLOCK);
-    vb_cpu_parallel(stream, a->m, grain, scaled_range, &job);
+    vb_cpu_parallel(stream, a->m, grain, a->n == 1 && a->groups == 1 ? lines_range : scaled_range, &job);
     return VB_OK;
 }
 #endif

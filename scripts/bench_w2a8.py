@@ -2,15 +2,15 @@
 """Measure products of int8 activations and two-bit weights beside Microsoft's BitNet kernel and cuBLAS in bf16.
 
     make lib && python3 scripts/bench_w2a8.py --microsoft BitNet/gpu/bitnet_kernels [--ways] [--out FILE.jsonl]
-    python3 scripts/bench_w2a8.py --tmac [--out FILE.jsonl]
+    python3 scripts/bench_w2a8.py --tmac [--columns 1 128 512] [--out FILE.jsonl]
 
 --microsoft is the folder with bitnet_kernels.cu, which is compiled into a temporary folder. Every side runs as a graph of calls
 whose weights rotate over more memory than the L2 holds, and replays alternate: a figure is the median replay divided by the
 calls in it, at least 100, since a graph's start takes as long as a call or two. Results are compared first: ours with integers
 exactly, Microsoft's with ours. --ways measures every way of computing (block, lanes, tile, grid, loads, dp4a) for each shape.
 --random N draws so many more shapes. --tmac measures vb_tmac_matmul instead, which takes float activations, beside W2A8 on the
-GPU and beside itself on the CPU: with one thread and with all, weights from memory there too. --out writes a line a shape and
-peer; the roofline is the time of reading the weights at the rate of a copy measured in the same run.
+GPU and beside itself on the CPU: with one thread and with all, weights from memory there too, for each number of columns. --out
+writes a line a shape and peer; the roofline is the time of reading the weights at the rate of a copy measured in the same run.
 """
 import argparse
 import ctypes
@@ -42,9 +42,9 @@ class W2A8(Arguments):  # vb_w2a8_gemv_args
     _fields_ += [(name, ctypes.c_int) for name in ("persistent", "without_dp4a", "narrow")]
 
 
-def calls_of(call, weights):
-    """At least 100 calls, which take the weights in turn."""
-    return [lambda w=w: call(w) for w in weights * -(-100 // len(weights))]
+def calls_of(call, weights, least=100):
+    """At least so many calls, which take the weights in turn."""
+    return [lambda w=w: call(w) for w in weights * -(-least // len(weights))]
 
 
 def interleaved(codes):
@@ -74,17 +74,17 @@ class TMAC(Arguments):  # vb_tmac_matmul_args
     _fields_ += [("eps", ctypes.c_float), ("normed", ctypes.c_int), ("settled", ctypes.c_int)]
 
 
-def cpu_times(library, memory, n, k, threads, rounds=9):
+def cpu_times(library, memory, n, k, columns, threads, rounds=9):
     """Microseconds of table look-up on the CPU, with weights from all of memory."""
     device, stream, options = pointer(), pointer(), (ctypes.c_int64 * 2)(16, threads)  # vb_device_options
     library.call("vb_device_open", ctypes.byref(device), VB_CPU, 0, options)
     library.call("vb_stream_create", ctypes.byref(stream), device)
     size = n * k // 4
     weights = memory[:memory.numel() // size * size].view(-1, size)
-    x, out, scales = torch.randn(k), torch.empty(n), torch.ones(n)
+    x, out, scales = torch.randn(k, columns), torch.empty(n, columns), torch.ones(n)
     times = []
     for i in range(rounds + 3):
-        a = TMAC(m=n, n=1, k=k, groups=1)
+        a = TMAC(m=n, n=columns, k=k, groups=1)
         a.out, a.weights, a.activations, a.scales = out.data_ptr(), weights[i % len(weights)].data_ptr(), x.data_ptr(), scales.data_ptr()
         start = time.perf_counter()
         library.call("vb_tmac_matmul", ctypes.byref(a), stream)
@@ -95,29 +95,30 @@ def cpu_times(library, memory, n, k, threads, rounds=9):
     return statistics.median(times[3:])
 
 
-def tmac(library, shapes, replays, device, command):
+def tmac(library, shapes, columns, replays, device, command):
     rows, cores = [], os.cpu_count()
     memory = torch.randint(0, 255, (512 << 20,), dtype=torch.uint8)  # more than the CPU's caches
-    print(f"{'n x k':>14} {'T-MAC us':>9} {'W2A8':>7} {'ratio':>6} {f'CPU, {cores}':>9} {'ratio':>6} {'CPU, 1':>9} {'ratio':>6} {'error':>8}")
-    for n, k in shapes:
+    print(f"{'n x k':>14} {'columns':>7} {'T-MAC us':>9} {'W2A8':>7} {'ratio':>6} {f'CPU, {cores}':>9} {'ratio':>6} {'CPU, 1':>9} {'ratio':>6} {'error':>8}")
+    for n, k, m in [(n, k, m) for m in columns for n, k in shapes]:
         torch.manual_seed(n + k)
         codes = torch.randint(0, 3, (n, k), device="cuda", dtype=torch.uint8)
-        x, scales = torch.randn(k, device="cuda"), torch.rand(n, device="cuda")
-        exact = ((codes.double() - 1) @ x.double()) * scales.double()
+        x, scales = torch.randn(k, m, device="cuda"), torch.rand(n, device="cuda")
+        exact = ((codes.double() - 1) @ x.double()) * scales.double()[:, None]
         packed = (codes.view(n, k // 4, 4).int() << torch.tensor([0, 2, 4, 6], device="cuda", dtype=torch.int32)).sum(2).to(torch.uint8)
         copies = max(2, -(-(160 << 20) // packed.numel()))
         weights, wide = [packed.clone() for _ in range(copies)], interleaved(codes)
         wide = [wide.clone() for _ in range(copies)]
-        codes8, out, sums = torch.randint(-127, 128, (k,), device="cuda", dtype=torch.int8), torch.empty(n, device="cuda"), torch.empty(n, device="cuda")
-        s, ws = torch.tensor([31.5], device="cuda"), torch.tensor([0.75], device="cuda")
+        codes8 = torch.randint(-127, 128, (m, k), device="cuda", dtype=torch.int8)
+        out, sums = torch.empty(n, m, device="cuda"), torch.empty(m, n, device="cuda")
+        s, ws = torch.full((m,), 31.5, device="cuda"), torch.tensor([0.75], device="cuda")
 
         def look_up(w):
-            a = TMAC(m=n, n=1, k=k, groups=1, settled=1)
+            a = TMAC(m=n, n=m, k=k, groups=1, settled=1)
             a.out, a.weights, a.activations, a.scales = out.data_ptr(), w.data_ptr(), x.data_ptr(), scales.data_ptr()
             library.call("vb_tmac_matmul", ctypes.byref(a), library.stream)
 
         def w2a8(w):
-            a = W2A8(m=1, n=n, k=k, segments=1, row_bytes=w.shape[1], layout=INTERLEAVED, out_type=F32, settled=1)
+            a = W2A8(m=m, n=n, k=k, segments=1, row_bytes=w.shape[1], layout=INTERLEAVED, out_type=F32, settled=1)
             a.out, a.weights, a.activations = sums.data_ptr(), w.data_ptr(), codes8.data_ptr()
             a.activation_scales, a.weight_scales = s.data_ptr(), ws.data_ptr()
             library.call("vb_w2a8_gemv", ctypes.byref(a), library.stream)
@@ -127,13 +128,15 @@ def tmac(library, shapes, replays, device, command):
         library.synchronize()
         kernel = library.kernel()
         error = ((out.double() - exact).pow(2).mean() / exact.pow(2).mean()).sqrt().item()
-        assert error < 0.005, f"{n} x {k}: error {error}"
-        ours, beside = alternate([library.graph(calls_of(look_up, weights)), library.graph(calls_of(w2a8, wide))], replays)
+        assert error < 0.005, f"{n} x {k}, {m} columns: error {error}"
+        least = 100 if m <= 16 else 10
+        ours, beside = alternate([library.graph(calls_of(look_up, weights, least)), library.graph(calls_of(w2a8, wide, least))], replays)
         library.release()
-        many, one = cpu_times(library, memory, n, k, cores), cpu_times(library, memory, n, k, 1)
-        print(f"{n:>6} x {k:<5} {ours:9.2f} {beside:7.2f} {beside / ours:6.2f} {many:9.1f} {many / ours:6.1f} {one:9.1f} {one / ours:6.1f} {error:8.1e}  {kernel}", flush=True)
+        many, one = cpu_times(library, memory, n, k, m, cores), cpu_times(library, memory, n, k, m, 1, rounds=9 if m <= 16 else 3)
+        print(f"{n:>6} x {k:<5} {m:7} {ours:9.2f} {beside:7.2f} {beside / ours:6.2f} {many:9.1f} {many / ours:6.1f} {one:9.1f} {one / ours:6.1f} {error:8.1e}  {kernel}", flush=True)
+        case = f"{n}x{k}" + (f" n={m}" if m > 1 else "") + " on CUDA"
         for what, us in ("W2A8", beside), (f"the CPU, {cores} threads", many), ("the CPU, one thread", one):
-            rows.append(dict(suite="tmac", case=f"{n}x{k} on CUDA beside {what}", ours=round(ours, 3), peer=round(us, 3), unit="us", ratio=round(us / ours, 3),
+            rows.append(dict(suite="tmac", case=f"{case} beside {what}", ours=round(ours, 3), peer=round(us, 3), unit="us", ratio=round(us / ours, 3),
                              roofline=None, error=float(f"{error:.2g}"), device=device, command=command))
     return rows
 
@@ -150,6 +153,7 @@ def main():
     parser.add_argument("--microsoft", help="folder with bitnet_kernels.cu")
     parser.add_argument("--ways", action="store_true")
     parser.add_argument("--tmac", action="store_true")
+    parser.add_argument("--columns", type=int, nargs="+", default=[1], help="of --tmac")
     parser.add_argument("--random", type=int, default=0)
     parser.add_argument("--library", type=pathlib.Path, default=pathlib.Path("build/cuda/libvibrant_cuda.so"))
     parser.add_argument("--replays", type=int, default=20)
@@ -162,7 +166,7 @@ def main():
     draw = random.Random(7)
     drawn = [(draw.randrange(100, 12000), 64 * draw.randrange(4, 160)) for _ in range(args.random)]
     if args.tmac:
-        rows = tmac(library, SHAPES + drawn, args.replays, device, command)
+        rows = tmac(library, SHAPES + drawn, args.columns, args.replays, device, command)
         if args.out:
             suites.replace(args.out, rows)
         return

@@ -235,18 +235,31 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     const auto turned = [](int row, int piece) {
         return (row * across + (piece ^ row % 8 / (3 - UNITS))) * 16;
     };
-    const unsigned own = shared_address(memory) + warp * UNITS * 1024, to = own + turned(row, piece),
+    const unsigned own = shared_address(memory) + warp * UNITS * 1024,
                    from = own + turned(lane / 8 % 2 * 8 + lane % 8, lane / 16);
+    unsigned to = own + turned(row, piece);
+    // Tiles are asked for in turn: of codes, `source` is where the thread's rows of the next one begin.
+    const int own_piece = across * warp + piece;
+    const char *source = static_cast<const char *>(job.matrix[0].weights) + (int64_t)(first * 16 + row) * row_bytes +
+        16 * own_piece;
+    int rows_from = own_piece < pieces ? row : INT32_MAX; // the first of them; of no row behind the last piece
+    if (SOURCE == CODES) asm volatile("" : "+r"(to), "+r"(rows_from)); // kept, not found anew for each tile
     // Asks for tile t, which lies in stage t % STAGES, `at` bytes behind the first.
     const auto fetch = [&](int t, int at) {
         if (t < count) {
-            const int tile = first + t * step, j = job.matrix_of(tile), r = job.row_in(j, tile) + row;
-            const int p = across * warp + piece, n = job.matrix[j].n;
-            const char *const w = static_cast<const char *>(job.matrix[j].weights) + (int64_t)r * row_bytes + 16 * p;
+            const int tile = first + t * step, j = job.matrix_of(tile), r = job.row_in(j, tile);
+            int rows = own_piece < pieces ? job.matrix[j].n - r - row : 0;
+            const char *w = source;
+            if (SOURCE == CODES) {
+                rows = job.matrix[j].n - r - rows_from;
+                source += (int64_t)step * 16 * row_bytes;
+            } else {
+                w = static_cast<const char *>(job.matrix[j].weights) + (int64_t)(r + row) * row_bytes + 16 * own_piece;
+            }
 #pragma unroll
             for (int i = 0; i < 16; i += down) // of two units each other time the rows are 4 to 7, or 12 to 15
                 copy_async((UNITS == 2 ? to ^ i % 8 * 16 : to) + at + i * across * 16, w + (int64_t)i * row_bytes,
-                           r + i < n && p < pieces);
+                           i < rows);
         }
         copy_async_commit();
     };
@@ -257,10 +270,19 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int t = 0; t < ahead; t++) fetch(t, t * stage_bytes);
     Rounding<SOURCE, MATRICES, UNITS> rounding{job, {}, {}};
     if (rounds) rounding.read_norm();
+    // Where the codes of a lane lie in x, and how many words: found before the wait, behind which all warps run at once.
+    int places[UNITS], words[UNITS];
+    if (SOURCE == CODES)
+#pragma unroll
+        for (int u = 0; u < UNITS; u++) {
+            const int p = 4 * (warp * UNITS + u);
+            const PieceElements e = elements_of(p, pieces);
+            places[u] = int(e.first) + word * e.step, words[u] = smaller(pieces - p, (k - places[u]) / 16);
+            asm volatile("" : "+r"(places[u]), "+r"(words[u]));
+        }
     if (job.settled) wait_for_previous_kernel();
     release_next_kernel();
 
-    const signed char *x = static_cast<const signed char *>(job.x);
     float scale = 1.0f, factor = 1.0f;
     if (rounds) {
         float2 all = rounding.read();
@@ -281,10 +303,16 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             __syncthreads();
         else
             __syncwarp();
-        x = codes;
     }
     int4 v[UNITS][4];
-    if (SOURCE != SHORTS)
+    if (SOURCE == CODES)
+#pragma unroll
+        for (int u = 0; u < UNITS; u++)
+#pragma unroll
+            for (int q = 0; q < 4; q++)
+                v[u][q] = q < words[u] ? *reinterpret_cast<const int4 *>(static_cast<const char *>(job.x) + places[u] + 16 * q)
+                                       : make_int4(0, 0, 0, 0);
+    if (SOURCE == ROUNDED)
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
             const int p = 4 * (warp * UNITS + u);
@@ -292,7 +320,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             const int at = int(e.first) + word * e.step, here = smaller(pieces - p, (k - at) / 16);
 #pragma unroll
             for (int q = 0; q < 4; q++)
-                v[u][q] = q < here ? *reinterpret_cast<const int4 *>(x + (rounds ? padded(at + 16 * q) : at + 16 * q))
+                v[u][q] = q < here ? *reinterpret_cast<const int4 *>(codes + padded(at + 16 * q))
                                    : make_int4(0, 0, 0, 0);
         }
 #pragma unroll 1
@@ -317,7 +345,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
             for (int j = 0; j < 4; j++) {
                 if (SOURCE == SHORTS)
-                    v[u][j] = read_now(x + b * x_bytes + 64 * (4 * (warp * UNITS + u) + j) + 16 * word);
+                    v[u][j] = read_now(codes + b * x_bytes + 64 * (4 * (warp * UNITS + u) + j) + 16 * word);
                 columns[b][u][j] = column_of(v[u][j], column.right, column.mask);
             }
             count_bits(ones, every, columns[b][u][0], columns[b][u][1], ones);
