@@ -2,15 +2,16 @@
  *
  * Several rows of codes meet several rows of activations in registers: unpacked codes serve all rows of activations,
  * and a vector of activations, once read, all rows of codes. The rows to come are fetched ahead in the order of memory,
- * since a processor fetches several streams of short rows worse than one. A single row of activations waits for that
- * stream: it meets one row of codes after the other (docs/experiments/2026-11-28-ternary-streams.md). */
+ * since a processor fetches several streams of short rows worse than one. A single row of activations is as fast as
+ * memory: it meets long rows of codes one after the other (docs/experiments/2026-11-28-ternary-streams.md). */
 #include "cpu_codes.h"
 
 #if VB_X86
 #include <immintrin.h>
 #endif
 
-enum { VECTOR = VB_CODES_VECTOR, X = VB_CODES_X, AHEAD = 8 << 10 };
+/* How far ahead: of rows of up to SHORT bytes, four of which lie within that distance, and of longer ones. */
+enum { VECTOR = VB_CODES_VECTOR, X = VB_CODES_X, SHORT = 1 << 10, AHEAD = 4 << 10, AHEAD_LONG = 8 << 10 };
 
 #if VB_X86
 /* 32 neighbours of each slot from 128: bytes of a slot side by side in fours, then eights. */
@@ -68,14 +69,23 @@ static void sums_plain(sums_row *sums, const uint8_t *w, int64_t stride, int64_t
 }
 
 #if VB_X86
+/* Fetches the lines to come, in the order of memory, while R rows of codes are at byte b. */
+VB_TARGET_AVX2 VB_INLINE void fetch_ahead(const uint8_t *w, int64_t bytes, int64_t b, const int R) {
+    const char *const at = (const char *)w + R * b;
+    if (bytes <= SHORT)
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) _mm_prefetch(at + AHEAD + r * VECTOR, _MM_HINT_T0);
+    else
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) _mm_prefetch(at + AHEAD_LONG + r * VECTOR, _MM_HINT_T1);
+}
+
 /* Where R rows of codes are read from byte b on: the last bytes of a row lie in `last`, which is 0 behind them. */
 VB_TARGET_AVX2 VB_INLINE void find_codes(const uint8_t *at[4], uint8_t last[4][VECTOR], const uint8_t *w,
                                          int64_t stride, int64_t bytes, int64_t b, const int R) {
     _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
         at[r] = w + r * stride + b;
         if (bytes - b < VECTOR) at[r] = memcpy(last[r], at[r], (size_t)(bytes - b));
-        _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T1);
     }
+    fetch_ahead(w, bytes, b, R);
 }
 
 /* R rows of codes from byte b on, 0 behind the end of a row. */
@@ -84,8 +94,7 @@ VB_TARGET_AVX512 VB_INLINE void load_codes(__m512i codes[4], const uint8_t *w, i
     const __mmask64 live = bytes - b >= VECTOR ? ~0ull : (1ull << (bytes - b)) - 1;
     _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
         codes[r] = _mm512_maskz_loadu_epi8(live, w + r * stride + b);
-    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-        _mm_prefetch((const char *)w + AHEAD + R * b + r * VECTOR, _MM_HINT_T1);
+    fetch_ahead(w, bytes, b, R);
 }
 
 /* The sums of four vectors' elements. */
@@ -402,15 +411,19 @@ void vb_cpu_code_sums(int32_t sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t 
 /* ---- one row of activations -------------------------------------------------------------------------------------- */
 
 #if VB_X86
+/* Rows of up to SHORT bytes are taken in pairs or fours. Longer ones come one by one, and the processor itself fetches
+ * what comes next. */
+enum { HALF = VECTOR / 2, PAIR = 2, FOUR = 4 };
+
 /* The codes of half a vector from byte b of a row on, 0 behind its end. */
 VB_TARGET_AVX2 VB_INLINE __m256i half_avx2(const uint8_t *w, int64_t bytes, int64_t b) {
-    uint8_t last[VECTOR / 2] = {0};
-    if (bytes - b >= VECTOR / 2) return _mm256_loadu_si256((const __m256i *)(w + b));
+    uint8_t last[HALF] = {0};
+    if (bytes - b >= HALF) return _mm256_loadu_si256((const __m256i *)(w + b));
     return _mm256_loadu_si256(memcpy(last, w + b, (size_t)(bytes - b)));
 }
 
 /* The products of half a vector of codes, of 16 bits: of four elements, at most 4 * 3 * 128. */
-VB_TARGET_AVX2 VB_INLINE __m256i run_avx2(__m256i codes, const int8_t *x) {
+VB_TARGET_AVX2 VB_INLINE __m256i products_of_half(__m256i codes, const int8_t *x) {
     const __m256i *const a = (const __m256i *)x;
     __m256i q[4];
     unpack_avx2(q, codes);
@@ -419,159 +432,144 @@ VB_TARGET_AVX2 VB_INLINE __m256i run_avx2(__m256i codes, const int8_t *x) {
         _mm256_add_epi16(_mm256_maddubs_epi16(q[2], a[4]), _mm256_maddubs_epi16(q[3], a[6])));
 }
 
-VB_TARGET_AVX2 VB_INLINE __m256i line_avx2(const uint8_t *w, int64_t bytes, const int8_t *x) {
-    enum { TOGETHER = 5 };
-    const __m256i ones = _mm256_set1_epi16(1), zero = _mm256_setzero_si256();
-    const int64_t whole = bytes / VECTOR * VECTOR;
-    __m256i sum = zero;
-    int64_t b = 0;
-    while (b < whole) {
-        const int64_t end = vb_min(b + TOGETHER * VECTOR, whole);
-        __m256i pairs = zero;
-        for (; b < end; b += VECTOR)
-            _Pragma("GCC unroll 2") for (int half = 0; half < VECTOR; half += VECTOR / 2)
-                pairs = _mm256_add_epi16(
-                    pairs, run_avx2(_mm256_loadu_si256((const __m256i *)(w + b + half)), x + 4 * b + half));
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
-    }
-    for (; b < bytes; b += VECTOR / 2)
-        sum = _mm256_add_epi32(
-            sum, _mm256_madd_epi16(run_avx2(half_avx2(w, bytes, b), x + 4 * whole + (b - whole)), ones));
-    return sum;
+/* Four times the same: the second and fourth code of a byte stay in place, which saves a shift. */
+VB_TARGET_AVX2 VB_INLINE __m256i fourfold_of_half(__m256i codes, const int8_t *x) {
+    const __m256i *const a = (const __m256i *)x;
+    const __m256i lower = _mm256_set1_epi8(3), upper = _mm256_set1_epi8(12), high = _mm256_srli_epi16(codes, 4);
+    const __m256i once = _mm256_add_epi16(_mm256_maddubs_epi16(_mm256_and_si256(codes, lower), a[0]),
+                                          _mm256_maddubs_epi16(_mm256_and_si256(high, lower), a[4]));
+    const __m256i fourfold = _mm256_add_epi16(_mm256_maddubs_epi16(_mm256_and_si256(codes, upper), a[2]),
+                                              _mm256_maddubs_epi16(_mm256_and_si256(high, upper), a[6]));
+    return _mm256_add_epi16(_mm256_slli_epi16(once, 2), fourfold);
 }
 
-VB_TARGET_AVX2 VB_INLINE __m256 scaled_line_avx2(const uint8_t *w, int64_t bytes, const int8_t *x,
-                                                 const int16_t *factors) {
+/* sums of R rows. */
+VB_TARGET_AVX2 VB_INLINE void line_avx2(__m256i *sums, const uint8_t *w, int64_t stride, int64_t bytes,
+                                        const int8_t *x, const int R) {
+    enum { TOGETHER = 5 * VECTOR };
+    const __m256i ones = _mm256_set1_epi16(1), zero = _mm256_setzero_si256();
     const int64_t whole = bytes / VECTOR * VECTOR;
-    __m256 total = _mm256_setzero_ps();
-    __m256i sum = _mm256_setzero_si256();
+    __m256i sum[FOUR] = {zero, zero, zero, zero};
     int64_t b = 0;
     while (b < whole) {
-        const int64_t end = vb_min(b + VB_CODES_PIECE, whole);
-        for (; b < end; b += VECTOR)
-            _Pragma("GCC unroll 2") for (int half = 0; half < VECTOR; half += VECTOR / 2) {
-                const __m256i run = run_avx2(_mm256_loadu_si256((const __m256i *)(w + b + half)), x + 4 * b + half);
+        const int64_t end = vb_min(b + TOGETHER, whole);
+        __m256i pairs[FOUR] = {zero, zero, zero, zero};
+        for (; b < end; b += VECTOR) {
+            if (R > 1) fetch_ahead(w, bytes, b, R);
+            _Pragma("GCC unroll 2") for (int half = 0; half < VECTOR; half += HALF)
+                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+                    const __m256i codes = _mm256_loadu_si256((const __m256i *)(w + r * stride + b + half));
+                    pairs[r] = _mm256_add_epi16(pairs[r], products_of_half(codes, x + 4 * b + half));
+                }
+        }
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+            sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(pairs[r], ones));
+    }
+    for (; b < bytes; b += HALF)
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+            const __m256i codes = half_avx2(w + r * stride, bytes, b);
+            sum[r] = _mm256_add_epi32(sum[r],
+                                      _mm256_madd_epi16(products_of_half(codes, x + 4 * whole + (b - whole)), ones));
+        }
+    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) sums[r] = sum[r];
+}
+
+/* The same with factors, times four: 16 vectors fit int32. */
+VB_TARGET_AVX2 VB_INLINE void scaled_line_avx2(__m256 *sums, const uint8_t *w, int64_t stride, int64_t bytes,
+                                               const int8_t *x, const int16_t *factors, const int R) {
+    enum { PIECE = VB_CODES_PIECE / 2 };
+    const int64_t whole = bytes / VECTOR * VECTOR;
+    const __m256i zero = _mm256_setzero_si256();
+    __m256i sum[FOUR] = {zero, zero, zero, zero};
+    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) sums[r] = _mm256_setzero_ps();
+    int64_t b = 0;
+    while (b < whole) {
+        const int64_t end = vb_min(b + PIECE, whole);
+        for (; b < end; b += VECTOR) {
+            if (R > 1) fetch_ahead(w, bytes, b, R);
+            _Pragma("GCC unroll 2") for (int half = 0; half < VECTOR; half += HALF) {
                 const __m256i f = _mm256_loadu_si256((const __m256i *)(factors + (b + half) / 2));
-                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(run, f));
+                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+                    const __m256i codes = _mm256_loadu_si256((const __m256i *)(w + r * stride + b + half));
+                    const __m256i run = fourfold_of_half(codes, x + 4 * b + half);
+                    sum[r] = in_order(_mm256_add_epi32(sum[r], _mm256_madd_epi16(run, f)));
+                }
             }
-        total = _mm256_add_ps(total, _mm256_cvtepi32_ps(sum));
-        sum = _mm256_setzero_si256();
+        }
+        if (b == whole && b < bytes && whole % PIECE) break; /* the rest fits, too */
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+            sums[r] = _mm256_add_ps(sums[r], _mm256_cvtepi32_ps(sum[r]));
+            sum[r] = zero;
+        }
     }
-    for (; b < bytes; b += VECTOR / 2) {
-        const __m256i run = run_avx2(half_avx2(w, bytes, b), x + 4 * whole + (b - whole));
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(run, _mm256_loadu_si256((const __m256i *)(factors + b / 2))));
+    for (; b < bytes; b += HALF) {
+        const __m256i f = _mm256_loadu_si256((const __m256i *)(factors + b / 2));
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+            const __m256i run = fourfold_of_half(half_avx2(w + r * stride, bytes, b), x + 4 * whole + (b - whole));
+            sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(run, f));
+        }
     }
-    return _mm256_add_ps(total, _mm256_cvtepi32_ps(sum));
+    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+        sums[r] = _mm256_mul_ps(_mm256_add_ps(sums[r], _mm256_cvtepi32_ps(sum[r])), _mm256_set1_ps(0.25f));
 }
 
 VB_TARGET_AVX2 static void lines_avx2(int32_t *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows,
                                       const int8_t *x) {
-    for (int r = 0; r < rows; r += 4) {
-        __m256i sum[4];
-        int32_t all[4];
-        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
-            sum[i] = r + i < rows ? line_avx2(w + (r + i) * stride, bytes, x) : _mm256_setzero_si256();
+    for (int r = 0; r < rows; r += FOUR, w += FOUR * stride) {
+        __m256i sum[FOUR];
+        int32_t all[FOUR];
+        for (int i = 0; i < FOUR; i++) sum[i] = _mm256_setzero_si256();
+        if (r + FOUR <= rows && bytes <= SHORT)
+            for (int i = 0; i < FOUR; i += PAIR) line_avx2(sum + i, w + i * stride, stride, bytes, x, PAIR);
+        else
+            for (int i = 0; i < FOUR && r + i < rows; i++) line_avx2(sum + i, w + i * stride, stride, bytes, x, 1);
         _mm_storeu_si128((__m128i *)all, reduce_avx2(sum[0], sum[1], sum[2], sum[3]));
-        memcpy(sums + r, all, (size_t)vb_min(4, rows - r) * 4);
+        memcpy(sums + r, all, (size_t)vb_min(FOUR, rows - r) * 4);
     }
 }
 
-VB_TARGET_AVX2 static void scaled_lines_avx2(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows,
+void VB_TARGET_AVX2 vb_cpu_code_scaled_lines(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows,
                                              const int8_t *x, const int16_t *factors) {
-    for (int r = 0; r < rows; r += 4) {
-        __m256 sum[4];
-        float all[4];
-        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
-            sum[i] = r + i < rows ? scaled_line_avx2(w + (r + i) * stride, bytes, x, factors) : _mm256_setzero_ps();
+    for (int r = 0; r < rows; r += FOUR, w += FOUR * stride) {
+        __m256 sum[FOUR];
+        float all[FOUR];
+        for (int i = 0; i < FOUR; i++) sum[i] = _mm256_setzero_ps();
+        if (r + FOUR <= rows && bytes <= SHORT)
+            scaled_line_avx2(sum, w, stride, bytes, x, factors, FOUR);
+        else
+            for (int i = 0; i < FOUR && r + i < rows; i++)
+                scaled_line_avx2(sum + i, w + i * stride, stride, bytes, x, factors, 1);
         const __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(sum[0], sum[1]), _mm256_hadd_ps(sum[2], sum[3]));
         _mm_storeu_ps(all, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
-        memcpy(sums + r, all, (size_t)vb_min(4, rows - r) * 4);
+        memcpy(sums + r, all, (size_t)vb_min(FOUR, rows - r) * 4);
     }
 }
 
-/* sum[slot] += the products of a slot, whose codes stay in place. */
-VB_TARGET_AVX512 VB_INLINE void vector_avx512(__m512i sum[4], __m512i codes, const int8_t *x) {
-    _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
-        const __m512i q = _mm512_and_si512(codes, _mm512_set1_epi8((char)(3 << 2 * slot)));
-        sum[slot] = _mm512_dpbusd_epi32(sum[slot], q, _mm512_load_si512(x + slot * VECTOR));
-    }
-}
-
+/* Rows of whole vectors. The codes of a slot stay in place, and its sum is divided by that place at the end. */
 VB_TARGET_AVX512 VB_INLINE __m512i line_avx512(const uint8_t *w, int64_t bytes, const int8_t *x) {
     const __m512i zero = _mm512_setzero_si512();
     __m512i sum[4] = {zero, zero, zero, zero};
-    int64_t b = 0;
-    for (; b + VECTOR <= bytes; b += VECTOR) vector_avx512(sum, _mm512_loadu_si512(w + b), x + 4 * b);
-    if (b < bytes) vector_avx512(sum, _mm512_maskz_loadu_epi8((1ull << (bytes - b)) - 1, w + b), x + 4 * b);
+    for (int64_t b = 0; b < bytes; b += VECTOR)
+        _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
+            const __m512i codes = _mm512_loadu_si512(w + b), mask = _mm512_set1_epi8((char)(3 << 2 * slot));
+            sum[slot] = _mm512_dpbusd_epi32(sum[slot], _mm512_and_si512(codes, mask),
+                                            _mm512_load_si512(x + 4 * b + slot * VECTOR));
+        }
     _Pragma("GCC unroll 4") for (int slot = 1; slot < 4; slot++)
         sum[0] = _mm512_add_epi32(sum[0], _mm512_srai_epi32(sum[slot], 2 * slot));
     return sum[0];
 }
 
-/* sum += four times the products of a vector of codes and the factors of its runs: the second and fourth code of a
- * byte stay in place, which saves a shift. */
-VB_TARGET_AVX512 VB_INLINE __m512i scaled_vector_avx512(__m512i sum, __m512i codes, const int8_t *x,
-                                                        const int16_t *factors) {
-    const __m512i lower = _mm512_set1_epi8(3), upper = _mm512_set1_epi8(12), half = _mm512_srli_epi16(codes, 4);
-    const __m512i p0 = _mm512_maddubs_epi16(_mm512_and_si512(codes, lower), _mm512_load_si512(x));
-    const __m512i p1 = _mm512_maddubs_epi16(_mm512_and_si512(codes, upper), _mm512_load_si512(x + VECTOR));
-    const __m512i p2 = _mm512_maddubs_epi16(_mm512_and_si512(half, lower), _mm512_load_si512(x + 2 * VECTOR));
-    const __m512i p3 = _mm512_maddubs_epi16(_mm512_and_si512(half, upper), _mm512_load_si512(x + 3 * VECTOR));
-    const __m512i run =
-        _mm512_add_epi16(_mm512_slli_epi16(_mm512_add_epi16(p0, p2), 2), _mm512_add_epi16(p1, p3));
-    return _mm512_dpwssd_epi32(sum, run, _mm512_loadu_si512(factors));
-}
-
-VB_TARGET_AVX512 VB_INLINE __m512 scaled_line_avx512(const uint8_t *w, int64_t bytes, const int8_t *x,
-                                                     const int16_t *factors) {
-    enum { PIECE = VB_CODES_PIECE / 2 }; /* of four times the products, 16 vectors fit int32 */
-    __m512 total = _mm512_setzero_ps();
-    for (int64_t b = 0; b < bytes;) {
-        const int64_t end = vb_min(b + PIECE, bytes);
-        __m512i sum = _mm512_setzero_si512();
-        for (; b + VECTOR <= end; b += VECTOR)
-            sum = scaled_vector_avx512(sum, _mm512_loadu_si512(w + b), x + 4 * b, factors + 4 * b / VB_CODES_RUN);
-        if (b < end) {
-            sum = scaled_vector_avx512(sum, _mm512_maskz_loadu_epi8((1ull << (end - b)) - 1, w + b), x + 4 * b,
-                                       factors + 4 * b / VB_CODES_RUN);
-            b = end;
-        }
-        total = _mm512_add_ps(total, _mm512_cvtepi32_ps(sum));
-    }
-    return _mm512_mul_ps(total, _mm512_set1_ps(0.25f));
-}
-
 VB_TARGET_AVX512 static void lines_avx512(int32_t *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows,
                                           const int8_t *x) {
-    for (int r = 0; r < rows; r += 4) {
-        __m512i sum[4];
-        int32_t all[4];
-        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
+    for (int r = 0; r < rows; r += FOUR) {
+        __m512i sum[FOUR];
+        int32_t all[FOUR];
+        _Pragma("GCC unroll 4") for (int i = 0; i < FOUR; i++)
             sum[i] = r + i < rows ? line_avx512(w + (r + i) * stride, bytes, x) : _mm512_setzero_si512();
         _mm_storeu_si128((__m128i *)all, reduce_avx512(sum[0], sum[1], sum[2], sum[3]));
-        memcpy(sums + r, all, (size_t)vb_min(4, rows - r) * 4);
+        memcpy(sums + r, all, (size_t)vb_min(FOUR, rows - r) * 4);
     }
-}
-
-VB_TARGET_AVX512 static void scaled_lines_avx512(float *sums, const uint8_t *w, int64_t stride, int64_t bytes,
-                                                 int rows, const int8_t *x, const int16_t *factors) {
-    for (int r = 0; r < rows; r += 4) {
-        __m256 half[4];
-        float all[4];
-        _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++) {
-            const __m512 sum =
-                r + i < rows ? scaled_line_avx512(w + (r + i) * stride, bytes, x, factors) : _mm512_setzero_ps();
-            half[i] = _mm256_add_ps(_mm512_castps512_ps256(sum), _mm512_extractf32x8_ps(sum, 1));
-        }
-        const __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(half[0], half[1]), _mm256_hadd_ps(half[2], half[3]));
-        _mm_storeu_ps(all, _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
-        memcpy(sums + r, all, (size_t)vb_min(4, rows - r) * 4);
-    }
-}
-
-void vb_cpu_code_scaled_lines(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
-                              const int16_t *factors, vb_simd simd) {
-    (simd == VB_SIMD_AVX512 ? scaled_lines_avx512 : scaled_lines_avx2)(sums, w, stride, bytes, rows, x, factors);
 }
 #endif
 
@@ -579,7 +577,8 @@ void vb_cpu_code_lines(int32_t *sums, const uint8_t *w, int64_t stride, int64_t 
                        vb_simd simd) {
 #if VB_X86
     if (simd != VB_SIMD_PLAIN) {
-        (simd == VB_SIMD_AVX512 ? lines_avx512 : lines_avx2)(sums, w, stride, bytes, rows, x);
+        const bool whole = ((uintptr_t)w | (uintptr_t)stride | (uintptr_t)bytes) % VECTOR == 0;
+        (simd == VB_SIMD_AVX512 && whole ? lines_avx512 : lines_avx2)(sums, w, stride, bytes, rows, x);
         return;
     }
 #endif
@@ -632,7 +631,7 @@ VB_TARGET_AMX void vb_cpu_code_tiles(int32_t sums[VB_CODES_TILE_SIZE][VB_CODES_M
             uint8_t(*to)[TILE] = codes[(v + 1) & 1];
             for (int r = 0; r < rows; r++) {
                 const __m512i c = _mm512_maskz_loadu_epi8(live, w + r * stride + b);
-                _mm_prefetch((const char *)w + AHEAD + SIDE * b + r * VECTOR, _MM_HINT_T1);
+                _mm_prefetch((const char *)w + AHEAD_LONG + SIDE * b + r * VECTOR, _MM_HINT_T1);
                 _mm512_store_si512(to[0] + r * VECTOR, _mm512_and_si512(c, mask));
                 _mm512_store_si512(to[1] + r * VECTOR, _mm512_and_si512(_mm512_srli_epi16(c, 2), mask));
                 _mm512_store_si512(to[2] + r * VECTOR, _mm512_and_si512(_mm512_srli_epi16(c, 4), mask));

@@ -42,7 +42,7 @@ void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_
 
 /* sums[r] of one row of x with factors, for any number of rows of codes of any size. */
 void vb_cpu_code_scaled_lines(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
-                              const int16_t *factors, vb_simd simd);
+                              const int16_t *factors);
 
 /* ---- tiles of int8 (AMX), where a device's `tiles` is set ---------------------------------------------------------
  *

@@ -1,9 +1,9 @@
 /* cpu_tmac.c: products with ternary weights by looking up sums (Wei et al. 2024, "T-MAC").
  *
- * With dot products of bytes (AVX-512 VNNI) nothing is looked up: columns are rounded to 16 bits, whose upper and lower
- * bytes are rows of activations for cpu_codes.h. Nor is it with AVX2, or for MANY_COLUMNS where there are no int8
- * tiles: columns are rounded to 8 bits by runs of eight then (cpu_tmac_scaled.c). Groups of less than 64 elements are
- * looked up there too. WORDS_COLUMNS and more are looked up by words with AVX-512 VBMI (cpu_tmac_words.c).
+ * With int8 tiles (AMX) nothing is looked up: columns are rounded to 16 bits, whose upper and lower bytes are rows of
+ * activations for cpu_codes.h. Nor is it with AVX2 or AVX-512 alone: columns are rounded to 8 bits by runs of eight
+ * then (cpu_tmac_scaled.c). Groups of less than 64 elements are looked up there too. WORDS_COLUMNS and more are looked
+ * up by words with AVX-512 VBMI (cpu_tmac_words.c).
  *
  * Otherwise activations are rounded to 10 bits by runs of up to 32 elements. Two neighbours have a table of their 16
  * sums, of 16 bits: in two tables of bytes, so that a byte shuffle looks up the low or high byte of as many rows as a

@@ -1,5 +1,5 @@
-/* cpu_tmac_scaled.c: products with ternary weights by int8 activations, for processors with AVX2; for many
- * columns, AVX-512.
+/* cpu_tmac_scaled.c: products with ternary weights by int8 activations, for processors with AVX2 or AVX-512 and
+ * without int8 tiles.
  *
  * A column is rounded to int8 by runs of eight elements, each with a scale: 0.4 % of Gaussian values (RMS). A scale is
  * a whole number of the column's unit, at most MOST_FACTOR. So it is applied where products of 16 bits are widened, by
@@ -165,7 +165,7 @@ static void lines_range(void *context, int worker, int64_t begin, int64_t end) {
         const int rows = (int)vb_min(LINES, end - row);
         float sums[LINES];
         vb_cpu_code_scaled_lines(sums, (const uint8_t *)a->weights + row * j->row_bytes, j->row_bytes, j->row_bytes,
-                                 rows, j->x, j->factors, j->simd);
+                                 rows, j->x, j->factors);
         for (int r = 0; r < rows; r++)
             a->out[row + r] = (sums[r] - total) * (a->scales ? a->scales[row + r] : 1.0f) * j->units[0];
     }

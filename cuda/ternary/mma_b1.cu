@@ -270,7 +270,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int t = 0; t < ahead; t++) fetch(t, t * stage_bytes);
     Rounding<SOURCE, MATRICES, UNITS> rounding{job, {}, {}};
     if (rounds) rounding.read_norm();
-    // Where the codes of a lane lie in x, and how many words: found before the wait, behind which all warps run at once.
+    // Where the codes of a lane lie in x, and how many words. Behind the wait all warps run at once.
     int places[UNITS], words[UNITS];
     if (SOURCE == CODES)
 #pragma unroll
@@ -305,13 +305,13 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             __syncwarp();
     }
     int4 v[UNITS][4];
+    const char *const x = static_cast<const char *>(job.x);
     if (SOURCE == CODES)
 #pragma unroll
         for (int u = 0; u < UNITS; u++)
 #pragma unroll
             for (int q = 0; q < 4; q++)
-                v[u][q] = q < words[u] ? *reinterpret_cast<const int4 *>(static_cast<const char *>(job.x) + places[u] + 16 * q)
-                                       : make_int4(0, 0, 0, 0);
+                v[u][q] = q < words[u] ? reinterpret_cast<const int4 *>(x + places[u])[q] : make_int4(0, 0, 0, 0);
     if (SOURCE == ROUNDED)
 #pragma unroll
         for (int u = 0; u < UNITS; u++) {
