@@ -446,32 +446,25 @@ VB_TARGET_AVX2 VB_INLINE __m256i fourfold_of_half(__m256i codes, const int8_t *x
 /* sums of R rows. */
 VB_TARGET_AVX2 VB_INLINE void line_avx2(__m256i *sums, const uint8_t *w, int64_t stride, int64_t bytes,
                                         const int8_t *x, const int R) {
-    enum { TOGETHER = 5 * VECTOR };
-    const __m256i ones = _mm256_set1_epi16(1), zero = _mm256_setzero_si256();
+    const __m256i ones = _mm256_set1_epi16(1);
     const int64_t whole = bytes / VECTOR * VECTOR;
-    __m256i sum[FOUR] = {zero, zero, zero, zero};
+    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) sums[r] = _mm256_setzero_si256();
     int64_t b = 0;
-    while (b < whole) {
-        const int64_t end = vb_min(b + TOGETHER, whole);
-        __m256i pairs[FOUR] = {zero, zero, zero, zero};
-        for (; b < end; b += VECTOR) {
-            if (R > 1) fetch_ahead(w, bytes, b, R);
-            _Pragma("GCC unroll 2") for (int half = 0; half < VECTOR; half += HALF)
-                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
-                    const __m256i codes = _mm256_loadu_si256((const __m256i *)(w + r * stride + b + half));
-                    pairs[r] = _mm256_add_epi16(pairs[r], products_of_half(codes, x + 4 * b + half));
-                }
+    for (; b < whole; b += VECTOR) {
+        if (R > 1) fetch_ahead(w, bytes, b, R);
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+            const __m256i *const codes = (const __m256i *)(w + r * stride + b);
+            const __m256i pairs = _mm256_add_epi16(products_of_half(_mm256_loadu_si256(codes), x + 4 * b),
+                                                   products_of_half(_mm256_loadu_si256(codes + 1), x + 4 * b + HALF));
+            sums[r] = in_order(_mm256_add_epi32(sums[r], _mm256_madd_epi16(pairs, ones)));
         }
-        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-            sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(pairs[r], ones));
     }
     for (; b < bytes; b += HALF)
         _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
             const __m256i codes = half_avx2(w + r * stride, bytes, b);
-            sum[r] = _mm256_add_epi32(sum[r],
-                                      _mm256_madd_epi16(products_of_half(codes, x + 4 * whole + (b - whole)), ones));
+            const __m256i pairs = products_of_half(codes, x + 4 * whole + (b - whole));
+            sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(pairs, ones));
         }
-    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) sums[r] = sum[r];
 }
 
 /* The same with factors, times four: 16 vectors fit int32. */
@@ -545,7 +538,7 @@ void VB_TARGET_AVX2 vb_cpu_code_scaled_lines(float *sums, const uint8_t *w, int6
     }
 }
 
-/* Rows of whole vectors. The codes of a slot stay in place, and its sum is divided by that place at the end. */
+/* Short rows of whole vectors. The codes of a slot stay in place, and its sum is divided by that place at the end. */
 VB_TARGET_AVX512 VB_INLINE __m512i line_avx512(const uint8_t *w, int64_t bytes, const int8_t *x) {
     const __m512i zero = _mm512_setzero_si512();
     __m512i sum[4] = {zero, zero, zero, zero};
@@ -577,7 +570,7 @@ void vb_cpu_code_lines(int32_t *sums, const uint8_t *w, int64_t stride, int64_t 
                        vb_simd simd) {
 #if VB_X86
     if (simd != VB_SIMD_PLAIN) {
-        const bool whole = ((uintptr_t)w | (uintptr_t)stride | (uintptr_t)bytes) % VECTOR == 0;
+        const bool whole = ((uintptr_t)w | (uintptr_t)stride | (uintptr_t)bytes) % VECTOR == 0 && bytes <= SHORT;
         (simd == VB_SIMD_AVX512 && whole ? lines_avx512 : lines_avx2)(sums, w, stride, bytes, rows, x);
         return;
     }

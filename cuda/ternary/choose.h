@@ -82,7 +82,7 @@ enum { TERNARY_BITS_THREADS = 1024, TERNARY_BITS_THREADS_SHORTS = 896, TERNARY_B
        TERNARY_BITS_STAGES_SHORT_ROWS = 8, TERNARY_BITS_STAGES = 5, TERNARY_BITS_STAGES_FEW = 3 };
 /* Bytes of weights, for each multiprocessor, that are on their way while the kernel before ends. More of them delay its
  * last writes, and the read of x. A block of long rows asks for more. */
-enum { TERNARY_BITS_AHEAD = 48 << 10, TERNARY_BITS_AHEAD_LONG_ROWS = 64 << 10 };
+enum { TERNARY_BITS_AHEAD = 48 << 10, TERNARY_BITS_AHEAD_LONG_ROWS = 64 << 10, TERNARY_BITS_FEW_TILES = 4 };
 
 /* Blocks that fit a multiprocessor. */
 static inline int64_t ternary_bits_fit(int64_t shared_bytes, const vb_gpu *gpu) {
@@ -126,9 +126,13 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
         stages = TERNARY_BITS_STAGES_FEW;
     }
     if (shared_bytes > gpu->shared_bytes - 1024) return none;
-    const int64_t fit = ternary_bits_fit(shared_bytes, gpu) - of, next = (fit > 0 && fit < of ? fit : of) * each,
+    /* Two blocks of few tiles end together, so that both of the next kernel ask at once. */
+    const bool together = of == 2 && most <= TERNARY_BITS_FEW_TILES;
+    const int64_t fit = ternary_bits_fit(shared_bytes, gpu) - of,
+                  next = (fit > 0 && fit < of && !together ? fit : of) * each,
                   tile_bytes = 16 * row_bytes, running = next < blocks ? next : blocks;
     int64_t ahead = x_bytes ? stages : each * TERNARY_BITS_AHEAD / (tile_bytes * running);
+    if (!x_bytes && of == 3 && ahead > 2) ahead = 2; /* of three tiles, each of three blocks */
     if (!x_bytes && !short_rows) { /* two tiles of four and more, and of three not all */
         if (ahead < TERNARY_BITS_AHEAD_LONG_ROWS / tile_bytes) ahead = TERNARY_BITS_AHEAD_LONG_ROWS / tile_bytes;
         if (most == 3 ? ahead > 2 : most > 3 && ahead < 2) ahead = 2;

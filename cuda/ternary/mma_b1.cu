@@ -250,12 +250,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             const int tile = first + t * step, j = job.matrix_of(tile), r = job.row_in(j, tile);
             int rows = own_piece < pieces ? job.matrix[j].n - r - row : 0;
             const char *w = source;
-            if (SOURCE == CODES) {
-                rows = job.matrix[j].n - r - rows_from;
-                source += (int64_t)step * 16 * row_bytes;
-            } else {
-                w = static_cast<const char *>(job.matrix[j].weights) + (int64_t)(r + row) * row_bytes + 16 * own_piece;
-            }
+            if (SOURCE == CODES) rows = job.matrix[j].n - r - rows_from;
+            w = static_cast<const char *>(job.matrix[j].weights) + (int64_t)(r + row) * row_bytes + 16 * own_piece;
 #pragma unroll
             for (int i = 0; i < 16; i += down) // of two units each other time the rows are 4 to 7, or 12 to 15
                 copy_async((UNITS == 2 ? to ^ i % 8 * 16 : to) + at + i * across * 16, w + (int64_t)i * row_bytes,
