@@ -135,9 +135,25 @@ const struct vb_jit_part_texts vb_jit_part_texts = {
 /* How rows of so many bytes are divided: more parts in registers leave fewer to shared memory, and fewer registers to
  * parameters that are on their way. Times of an H100 chose them (docs/experiments/2026-11-27-plain-build.md). */
 typedef struct width { int64_t threads, blocks, kept, rows; } width;
+
+/* Of two rows a block: most percent of threads with a vector in the last part, too, less what a width loses. */
+static width pair_of(int64_t bytes, int64_t longest) {
+    static const struct { width w; int64_t loss; } all[] = {
+        {{256, 3, 4, 2}, 0}, {{512, 2, 2, 2}, 4}, {{128, 6, 4, 2}, 9}};
+    width best = all[0].w;
+    int64_t most = 0;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const int64_t part = all[i].w.threads * 16, parts = (longest + part - 1) / part;
+        const int64_t used = 100 * bytes / (parts * part) - all[i].loss;
+        if (used > most && parts <= 8) most = used, best = all[i].w;
+    }
+    return best;
+}
+
 static width width_of(int64_t bytes, bool shifted, int parameters, bool pairs) {
     if (pairs && bytes <= (shifted ? 4080 : 6 << 10)) return (width){128, 6, 4, 2};
-    if (pairs && bytes > 28 << 10) return bytes <= 64 << 10 ? (width){512, 2, 2, 2} : (width){1024, 1, 2, 2};
+    if (pairs && bytes <= 28 << 10) return pair_of(bytes, bytes + 14 * shifted);
+    if (pairs) return bytes <= 64 << 10 ? (width){512, 2, 2, 2} : (width){1024, 1, 2, 2};
     if (bytes <= 13 << 10) return (width){128, 6, 8, 1};
     if (bytes <= 32 << 10) return (width){256, 3, 8, 1};
     if (bytes <= 64 << 10) return (width){512, 2, shifted ? 4 : 8, 1};
@@ -166,14 +182,17 @@ static bool divide(row_plan *p, int64_t cols, int64_t size, int parameters, bool
 }
 
 /* Layer norms of 16 bits read 8 bytes of parameters an element, which two rows share where there are enough rows for
- * two rounds of blocks. Odd rows with little in the third part go through shared memory (ptx_rows.c). Times of an H100
- * chose them (docs/experiments/2026-11-28-ptx-norms.md). */
+ * almost two rounds of blocks; so do the longest of other norms. Odd rows with little in the third part go through
+ * shared memory (ptx_rows.c). Times of an H100 and an H200 chose them
+ * (docs/experiments/2026-11-28-ptx-norms.md, 2026-11-28-ptx-norms-h200.md). */
 bool vb_jit_divide(row_plan *p, int64_t rows, int64_t cols, int64_t size, int parameters, const vb_jit_device *device) {
     enum { LEAST = 7 << 9 };
-    const int64_t bytes = cols * size, together = bytes > 64 << 10 ? 2 : bytes > 28 << 10 ? 4 : 12;
-    const bool layer_norm = parameters == 2 && size == 2, shifted = bytes % 16 != 0;
-    if (bytes < LEAST || (layer_norm && shifted && bytes > 4080 && bytes < 5 << 10)) return false;
-    const bool pairs = layer_norm && rows * 10 >= 19 * together * device->multiprocessors;
+    const int64_t bytes = cols * size;
+    const bool shifted = bytes % 16 != 0, longest = parameters == 1 && bytes > 64 << 10;
+    const bool shares = size == 2 && (parameters == 2 || longest);
+    if (bytes < LEAST || (parameters == 2 && size == 2 && shifted && bytes > 4080 && bytes < 5 << 10)) return false;
+    const width two = width_of(bytes, shifted, parameters, true);
+    const bool pairs = shares && rows * 10 >= 17 * two.blocks * two.rows * device->multiprocessors;
     return (pairs && divide(p, cols, size, parameters, true, device)) ||
            divide(p, cols, size, parameters, false, device);
 }

@@ -121,6 +121,7 @@ static const char stage_rows[] = VB_PTX_SOURCE(
     u64 place = u64(block.x) * (held * depth);
     u32 parts = u32(min((rows - place + (held - 1)) / held, u64(depth)));
     if (BUFFERS == 2) BRING_FIRST
+    HOLD
     for (u32 number = 0; number < parts; number += 1) {
         barrier();
         if (BUFFERS == 2) {
@@ -173,17 +174,24 @@ static const char mask_tile[] = VB_PTX_SOURCE(
         IF_THERE x[i][0] = kept;
     }
 );
-#define PARAMETER_OF_TILE(p) VB_PTX_SOURCE( \
+/* Each row of a block meets the same parameters: they stay in registers, where these are few. */
+#define HOLD(p) VB_PTX_SOURCE( \
+    f32 held_##p[ROUNDS] = 0; \
+    unroll (i : ROUNDS) IF_THERE held_##p[i] = p[i * LANES + lane]; \
+)
+#define PARAMETER_OF_TILE(w, p) VB_PTX_SOURCE({ \
     w[0] = 0; \
     IF_THERE w[0] = p##_at[i * LANES]; \
-)
+})
+static const char hold_weight[] = HOLD(weight), hold_bias[] = HOLD(bias), hold_both[] = HOLD(weight) HOLD(bias);
+static const char held_weight[] = "w[0] = held_weight[i];", held_bias[] = "b[0] = held_bias[i];";
 static const char parameters_of_tile[] = VB_PTX_SOURCE(
     f32 *weight_at = weight;
     weight_at += lane;
     f32 *bias_at = bias;
     bias_at += lane;
 );
-static const char weight_of_tile[] = PARAMETER_OF_TILE(weight), bias_of_tile[] = PARAMETER_OF_TILE(bias);
+static const char weight_of_tile[] = PARAMETER_OF_TILE(w, weight), bias_of_tile[] = PARAMETER_OF_TILE(b, bias);
 
 /* The sum of `sum` over a row's threads. */
 static const char sum_up[] = VB_PTX_SOURCE(
@@ -291,25 +299,29 @@ kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols, u32 depth) threads(T
 });
 
 /* Plans for rows in shared memory, which move on to registers; false where a block has no room for them. Rows of a warp
- * or less are reduced by shuffles alone. */
-static bool stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, const vb_jit_device *device) {
-    enum { ELEMENTS = 16, WARP_ELEMENTS = 32, PART_BYTES = 128, DEPTH = 2, MOST_TOGETHER = 1024 };
+ * or less are reduced by shuffles alone. Of 16 bits, parameters are twice as many bytes as a row: a thread that keeps
+ * few of them has more rows (docs/experiments/2026-11-28-ptx-norms-h200.md). */
+static bool stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, int parameters, const vb_jit_device *device) {
+    enum { ELEMENTS = 16, WARP_ELEMENTS = 32, PART_BYTES = 128, MOST_TOGETHER = 1024, FEWER = 768, FEW_KEPT = 28 };
     row_plan s = {.lanes = 1, .staged = 1, .wide = 16 / size, .each = 1, .registers = 1, .turns = 1,
         .depth = 1, .buffers = 1};
+    const bool shares = parameters > 0 && size == 2, spread = shares && cols > ELEMENTS;
+    const int64_t elements = spread ? ELEMENTS / 2 : ELEMENTS;
     s.async = device->target >= 80;
-    while (s.lanes < 32 && s.lanes * ELEMENTS < cols) s.lanes *= 2;
+    while (s.lanes < 32 && s.lanes * elements < cols) s.lanes *= 2;
     if (s.lanes * WARP_ELEMENTS < cols) s.lanes = 128;
     while (s.lanes < MOST_THREADS && s.lanes * WARP_ELEMENTS < cols) s.lanes *= 2;
     s.threads = s.lanes > 32 ? s.lanes : MOST_THREADS;
-    s.least_blocks = MOST_TOGETHER / s.threads;
     s.rounds = (cols + s.lanes - 1) / s.lanes;
     if (s.rounds > WARP_ELEMENTS) return false;
-    if (s.lanes <= 32 && s.rounds < ELEMENTS) s.turns = ELEMENTS / s.rounds;
+    if (s.lanes <= 32 && s.rounds < ELEMENTS) s.turns = (spread ? 2 : 1) * ELEMENTS / s.rounds;
+    s.held = shares && s.rounds <= ELEMENTS;
+    s.least_blocks = (s.held * s.rounds * parameters > FEW_KEPT ? FEWER : MOST_TOGETHER) / s.threads;
     const int64_t held = s.threads / s.lanes * s.turns;
     s.tile = (held * s.rounds * s.lanes + 2 * s.wide + s.lanes - 1) / s.lanes;
     const int64_t bytes = s.tile * s.lanes * size;
     if (s.async && 2 * bytes + PART_BYTES <= device->shared_bytes && rows > 2 * held * device->multiprocessors) {
-        s.depth = DEPTH;
+        s.depth = s.held ? 4 : 2;
         s.buffers = 2;
     }
     if (s.buffers * bytes + PART_BYTES > device->shared_bytes) return false;
@@ -340,8 +352,10 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
         p.lanes = p.threads = LONG_THREADS;
     }
     p.full = p.vectors && p.registers && p.rounds <= 2 && cols == p.lanes * p.each * p.rounds;
-    if (arrays == 1 && aligned && !vb_jit_divide(&p, rows, cols, size, parameters, device) && !p.vectors)
-        stage(&p, rows, cols, size, device);
+    const bool sparse = p.vectors && parameters == 2 && size == 2 && cols > 256 && cols < 512 &&
+        p.rounds * p.lanes * p.each * 10 > 13 * cols;
+    if (arrays == 1 && aligned && !vb_jit_divide(&p, rows, cols, size, parameters, device) && (!p.vectors || sparse))
+        stage(&p, rows, cols, size, parameters, device);
     while (p.steps < 5 && 1 << p.steps < p.lanes) p.steps++;
     while (32 << p.warp_steps < p.lanes) p.warp_steps++;
     return p;
@@ -373,7 +387,7 @@ vb_status vb_jit_softmax_batched(void *out, const void *in, vb_dtype type, int64
     uint32_t depth = (uint32_t)p.depth;
     const vb_jit_filling f = {.source = softmax, .type = vb_jit_type(type),
         .constants = {PLAN(p), {"BRAIN", type == VB_BF16}, {"LEAST_WORD", least}},
-        .texts = {TEXTS(p), {"INPUT", "input"}, {"LEAST", "from_bits(0xff800000)"}}};
+        .texts = {TEXTS(p), {"INPUT", "input"}, {"HOLD", ""}, {"LEAST", "from_bits(0xff800000)"}}};
     return vb_jit_launch(stream, "ptx_softmax", &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
                          VB_JIT_PARAMETERS(&out, &in, &rows, &cols, &depth));
 }
@@ -477,21 +491,19 @@ static const char count_row[] = VB_PTX_SOURCE(
 );
 /* x times the inverse and the weight, plus the bias. */
 static const char scale_row[] = VB_PTX_SOURCE(
-    PARAMETERS
     unroll (i : ROUNDS) {
         unroll (e : EACH) x[i][e] = x[i][e] * inverse;
-        if (WEIGHTS) {
-            unroll (q : QUADS) {
-                f32 w[EACH / QUADS];
-                PARAMETER_OF_WEIGHT
-                unroll (e : EACH / QUADS) x[i][q * 4 + e] = x[i][q * 4 + e] * w[e];
-            }
-        }
-        if (BIASES) {
-            unroll (q : QUADS) {
-                f32 w[EACH / QUADS];
-                PARAMETER_OF_BIAS
-                unroll (e : EACH / QUADS) x[i][q * 4 + e] += w[e];
+        unroll (q : QUADS) {
+            f32 w[EACH / QUADS], b[EACH / QUADS];
+            if (WEIGHTS) PARAMETER_OF_WEIGHT
+            if (BIASES) PARAMETER_OF_BIAS
+            unroll (e : EACH / QUADS) {
+                if (WEIGHTS && BIASES) {
+                    x[i][q * 4 + e] = fma(x[i][q * 4 + e], w[e], b[e]);
+                } else {
+                    if (WEIGHTS) x[i][q * 4 + e] = x[i][q * 4 + e] * w[e];
+                    if (BIASES) x[i][q * 4 + e] += b[e];
+                }
             }
         }
     }
@@ -502,8 +514,8 @@ static const char read_first[] = VB_PTX_SOURCE({
     in += start;
     READ
 });
-/* The elements of a parameter that vector part q of x[i] meets, in w. */
-#define PARAMETER(p) VB_PTX_SOURCE( \
+/* The elements of a parameter that vector part q of x[i] meets. */
+#define PARAMETER(w, p) VB_PTX_SOURCE({ \
     if (VECTORS) { \
         INDEX at = ORIGIN + (i * LANES + lane) * EACH + q * 4; \
         if (FULL) { \
@@ -519,8 +531,8 @@ static const char read_first[] = VB_PTX_SOURCE({
             if (u64(at) < end) w[e] = p[at]; \
         } \
     } \
-)
-static const char parameter_of_weight[] = PARAMETER(weight), parameter_of_bias[] = PARAMETER(bias);
+})
+static const char parameter_of_weight[] = PARAMETER(w, weight), parameter_of_bias[] = PARAMETER(b, bias);
 
 static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, void *out, const void *a,
     const void *b, const float *weight, const float *bias, vb_dtype type, int64_t rows, int64_t cols, float eps,
@@ -533,15 +545,16 @@ static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, voi
         (uintptr_t)weight | (uintptr_t)bias, sum ? 2 : 1, 1 + mean, vb_jit_of(stream));
     if (p.parts) return vb_jit_norm_in_parts(name, &p, mean, out, a, weight, bias, type, rows, cols, eps, stream);
     uint32_t depth = (uint32_t)p.depth;
+    const char *const hold = weight && bias ? hold_both : weight ? hold_weight : bias ? hold_bias : "";
     const vb_jit_filling f = {.source = norm, .type = vb_jit_type(type),
         .constants = {PLAN(p), {"BRAIN", type == VB_BF16}, {"LEAST_WORD", 0}, {"MEAN", mean}, {"SUM", sum},
                       {"ROUNDED", type != VB_F32}, {"WEIGHTS", weight != NULL}, {"BIASES", bias != NULL},
                       {"QUADS", p.each < 4 ? 1 : p.each / 4}},
         .texts = {TEXTS(p), {"INPUT", sum ? "sums" : "a_ptr"}, {"LEAST", "0.0"}, {"FIRST", read_first},
                   {"SCALE", scale_row}, {"MOMENTS", moments}, {"COUNT", count_row},
-                  {"PARAMETERS", p.staged ? parameters_of_tile : ""},
-                  {"PARAMETER_OF_WEIGHT", p.staged ? weight_of_tile : parameter_of_weight},
-                  {"PARAMETER_OF_BIAS", p.staged ? bias_of_tile : parameter_of_bias}}};
+                  {"HOLD", p.held ? hold : parameters_of_tile},
+                  {"PARAMETER_OF_WEIGHT", p.held ? held_weight : p.staged ? weight_of_tile : parameter_of_weight},
+                  {"PARAMETER_OF_BIAS", p.held ? held_bias : p.staged ? bias_of_tile : parameter_of_bias}}};
     return vb_jit_launch(stream, name, &f, BLOCKS(p, rows), 1, 1, (int)p.threads,
                          VB_JIT_PARAMETERS(&sums, &out, &a, &b, &weight, &bias, &rows, &cols, &eps, &share, &depth));
 }

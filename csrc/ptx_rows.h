@@ -10,7 +10,7 @@
 typedef struct row_plan {
     int64_t lanes, threads, least_blocks, rounds, each, registers, vectors, full;
     int64_t steps, warp_steps; /* of shuffles, that join a warp's numbers, and those of a row's warps */
-    int64_t staged, async, wide, turns, tile, depth, buffers; /* of rows in shared memory */
+    int64_t staged, async, wide, turns, tile, depth, buffers, held; /* of rows in shared memory; held: parameters */
     int64_t parts, kept, shifted, rows; /* of rows in parts, of which a block has `rows` at once */
 } row_plan;
 
