@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,6 +109,7 @@ func TestPEFTFoldersEqualTheirGGUFFiles(t *testing.T) {
 		"layer_replication":    config(`{"peft_type": "LORA", "layer_replication": [[0, 4], [2, 5]]}`),
 		"use_qalora":           config(`{"peft_type": "LORA", "use_qalora": true}`),
 		"header":               {"adapter_model.safetensors": strings.Repeat("\x01", 20)},
+		"vocabulary was":       tensors(`{"base_model.model.lm_head.base_layer.weight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}`),
 		"embed_tokens":         tensors(`{"base_model.model.model.embed_tokens.lora_A.weight": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}`),
 		"q_proj.lora_A.weight": tensors(`{"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": {"dtype": "I8", "shape": [4, 4], "data_offsets": [0, 16]}}`),
 		"both change blk.0.ffn_up": tensors(`{"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight": {"dtype": "F16", "shape": [4, 4], "data_offsets": [0, 32]},
@@ -130,6 +132,42 @@ func TestPEFTFoldersEqualTheirGGUFFiles(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// TestAdaptersOfPEFTMatchPEFT reads the folders that PEFT itself saved: testdata/adapters.py makes them, and says what each is. The
+// model beside them answers as before once they are left out.
+func TestAdaptersOfPEFTMatchPEFT(t *testing.T) {
+	type expected struct {
+		Model       string
+		IDs, Greedy []int32
+		Logits      [][]float32
+	}
+	var adapters, models map[string]expected
+	readJSON(t, filepath.Join("testdata", "adapters.json"), &adapters)
+	readJSON(t, filepath.Join("testdata", "variants.json"), &models)
+	eachDevice(t, func(t *testing.T, d *gpu.Device) {
+		for name, golden := range adapters {
+			for _, fuse := range []string{"off", "on"} {
+				t.Setenv("VIBRANT_FUSE", fuse)
+				m := loadModel(t, d, filepath.Join("testdata", golden.Model+".gguf"), 64)
+				active := []model.ActiveAdapter{{Adapter: load(t, m, filepath.Join("testdata", name))[0], Scale: 1}}
+				s := newSession(t, m, Options{Context: 64, KVType: tensor.F32, Chunk: 7, LogitRows: 16})
+				for _, c := range []struct {
+					active []model.ActiveAdapter
+					want   expected
+				}{{active, golden}, {nil, models[golden.Model]}} {
+					if err := s.SetAdapters(c.active); err != nil {
+						t.Fatal(err)
+					}
+					what := fmt.Sprintf("%s, fused %s, %d active", name, fuse, len(c.active))
+					closeTo(t, what, allLogits(t, s, c.want.IDs), c.want.Logits)
+					if ids := greedy(t, s, c.want.IDs, len(c.want.Greedy)); !slices.Equal(ids, c.want.Greedy) {
+						t.Errorf("%s: greedy ids %v, want %v", what, ids, c.want.Greedy)
+					}
+				}
+			}
+		}
+	})
 }
 
 // TestRootScaledAdaptersAreOfAlphaByTheRootOfTheirRanks compares use_rslora with the alpha that gives the same scale without.

@@ -99,6 +99,14 @@ func (c *Config) readPEFTTensor(a *adapterFile, file *safetensors.File, t safete
 	if !isA {
 		module, isB = strings.CutSuffix(t.Name, ".lora_B.weight")
 	}
+	// PEFT saves the model's own vocabulary matrix beside an adapter of it. Another one would be of a vocabulary that grew.
+	if t.Name == "base_model.model.lm_head.base_layer.weight" {
+		if !slices.Equal(t.Shape, []int{c.Vocab, c.Hidden}) {
+			return fmt.Errorf("%w: tensor %.100q has shape %.100s, and the model's is [%d %d]: the vocabulary was changed", ErrAdapter, t.Name,
+				fmt.Sprint(t.Shape), c.Vocab, c.Hidden)
+		}
+		return nil
+	}
 	weight := ggufName(module)
 	switch {
 	case !isA && !isB || weight == "":

@@ -7,8 +7,7 @@ Weights are random. Logits are by transformers in float64. They are the first on
 """
 import json, pathlib, tempfile
 
-import gguf, numpy, torch, transformers as t
-from conversion import ModelBase, get_model_class
+import numpy, torch, transformers as t
 
 HERE, VOCAB = pathlib.Path(__file__).parent, 32
 SHAPE = dict(vocab_size=VOCAB, hidden_size=18, intermediate_size=12, num_hidden_layers=2, num_attention_heads=6,
@@ -47,6 +46,9 @@ def fill(model):
 
 
 def convert(folder, out):
+    import gguf
+    from conversion import ModelBase, get_model_class
+
     def set_vocab(self):
         self.gguf_writer.add_tokenizer_model("none")
     made = get_model_class(json.loads((folder / "config.json").read_text())["architectures"][0])
@@ -57,23 +59,44 @@ def convert(folder, out):
         made(folder, gguf.LlamaFileType.ALL_F32, out, eager=True, model_name="variant").write()
 
 
-golden = {}
-for name, config in MODELS.items():
+def build(name):
+    """A model of MODELS with its random values, and ids."""
+    config = MODELS[name]
     config._attn_implementation = config._experts_implementation = "eager"
     kind = t.Llama4ForCausalLM if isinstance(config, t.Llama4TextConfig) else t.AutoModelForCausalLM.from_config
     torch.set_default_dtype(torch.float32)
     model = kind(config).eval()
-    ids = fill(model)
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        convert(pathlib.Path(folder), HERE / f"{name}.gguf")
+    return model, fill(model)
+
+
+def expect(model, ids):
+    """Golden data of a model: its logits of the ids in float64, and the greedy ids that follow."""
     model, greedy = model.double(), []
     with torch.no_grad():
         logits, all_ids = model(ids, use_cache=False).logits[0].numpy(), ids
         for _ in range(16):
             greedy.append(int(model(all_ids, use_cache=False).logits[0, -1].argmax()))
             all_ids = torch.cat([all_ids, torch.tensor([greedy[-1:]])], 1)
-    golden[name] = {"ids": ids[0].tolist(), "greedy": greedy, "logits": [[float(f"{x:.6f}") for x in row] for row in logits]}
-    print(name, (HERE / f"{name}.gguf").stat().st_size, "bytes, logits' deviation", numpy.std(logits))
-text = ",\n".join(json.dumps(n) + ": " + json.dumps(g, separators=(",", ":")) for n, g in golden.items())
-(HERE / "variants.json").write_text("{\n" + text + "\n}\n")
+    print("logits' deviation", numpy.std(logits))
+    return {"ids": ids[0].tolist(), "greedy": greedy, "logits": [[float(f"{x:.6f}") for x in row] for row in logits]}
+
+
+def save(file, golden):
+    text = ",\n".join(json.dumps(n) + ": " + json.dumps(g, separators=(",", ":")) for n, g in golden.items())
+    (HERE / file).write_text("{\n" + text + "\n}\n")
+
+
+def main():
+    golden = {}
+    for name in MODELS:
+        model, ids = build(name)
+        with tempfile.TemporaryDirectory() as folder:
+            model.save_pretrained(folder)
+            convert(pathlib.Path(folder), HERE / f"{name}.gguf")
+        golden[name] = expect(model, ids)
+        print(name, (HERE / f"{name}.gguf").stat().st_size, "bytes")
+    save("variants.json", golden)
+
+
+if __name__ == "__main__":
+    main()
