@@ -107,40 +107,11 @@ VB_DEVICE void store_matrices(char *row, const unsigned (&words)[4]) {
                  "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
                  : "memory");
 }
-// What the L2 gives up first: what is read or written once. Then what it keeps: what all blocks read.
-VB_DEVICE uint64_t leaves_first() {
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-VB_DEVICE uint64_t leaves_last() {
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-// Copies a box, of a PAIR for both blocks, with a policy of the L2 where there are HINTS.
-template <bool PAIR, bool HINTS>
-VB_DEVICE void copy_box(char *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int outer,
-                        uint64_t policy) {
-    if (!HINTS && PAIR) sm90::copy_box_multicast(shared, map, barrier, inner, outer, 3);
-    else if (!HINTS) sm90::copy_box(shared, map, barrier, inner, outer);
-    else if (PAIR)
-        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
-                     ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(shared_address(shared)),
-                     "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "h"((unsigned short)3),
-                     "l"(policy)
-                     : "memory");
-    else
-        asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
-                     "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
-                     "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "l"(policy)
-                     : "memory");
-}
 // Copies a box of a matrix from shared memory, what lies outside the matrix left out.
-VB_DEVICE void store_box(const CUtensorMap *map, const char *shared, int inner, int outer, uint64_t policy) {
+VB_DEVICE void store_box(const CUtensorMap *map, const char *shared, int inner, int outer, sm90::Hint hint) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group.L2::cache_hint [%0, {%2, %3}], [%1], %4;" ::"l"(
                      (uint64_t)map),
-                 "r"(shared_address(shared)), "r"(inner), "r"(outer), "l"(policy)
+                 "r"(shared_address(shared)), "r"(inner), "r"(outer), "l"(hint.policy)
                  : "memory");
 }
 VB_DEVICE void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
@@ -192,7 +163,9 @@ __global__ void __launch_bounds__(product_threads, 1)
     if (group == 0) {
         sm90::registers_shrink<40>();
         const bool copies = threadIdx.x == 0;
-        const uint64_t first = leaves_first(), last = leaves_last();
+        using Hint = typename std::conditional<hints, sm90::Hint, sm90::NoHint>::type;
+        Hint first, last;
+        if constexpr (hints) first = sm90::leaves_first(), last = sm90::leaves_last();
         StageAt<Stage::count> at(1);
         if (copies)
             for (int step = 0; step < steps; step++, at.advance()) {
@@ -201,18 +174,8 @@ __global__ void __launch_bounds__(product_threads, 1)
                 const int k = step_in_turn(first_step, steps, step, turn) * product_depth;
                 sm90::barrier_wait(&empty[at.stage], at.phase);
                 sm90::barrier_expect(barrier, Stage::bytes);
-                copy_box<false, hints>(x, &x_map, barrier, k, row0, first);
-                if (V_KMAJOR)
-                    copy_box<PAIR, hints>(v + (PAIR ? rank * RANKS / 2 * sm90::row_bytes : 0), &v_map, barrier, k,
-                                          PAIR ? rank * RANKS / 2 : 0, last);
-                else
-#pragma unroll
-                    for (int i = 0; i < RANKS / 64; i++) {
-                        constexpr int box = product_depth / pair;
-                        const int first_k = PAIR ? rank * box : 0; // of the stage
-                        copy_box<PAIR, hints>(v + (i * product_depth + first_k) * sm90::row_bytes, &v_map, barrier,
-                                              64 * i, k + first_k, last);
-                    }
+                sm90::copy_box(x, &x_map, barrier, k, row0, first);
+                copy_b<RANKS, PAIR, !V_KMAJOR>(v, &v_map, barrier, 0, k, rank, last);
             }
         __syncwarp();
         if (meets) {
@@ -239,12 +202,9 @@ __global__ void __launch_bounds__(product_threads, 1)
                           r = step % Stage::steps * Stage::boxes * 64;
                 sm90::barrier_wait(&empty[at.stage], at.phase);
                 sm90::barrier_expect(barrier, Stage::boxes * Stage::box_bytes);
-                constexpr int box = columns / pair;
 #pragma unroll
-                for (int i = 0; i < Stage::boxes; i++) {
-                    char *const u = to + i * Stage::box_bytes + (PAIR ? rank * box * sm90::row_bytes : 0);
-                    copy_box<PAIR, hints>(u, &u_map, barrier, r + 64 * i, n + (PAIR ? rank * box : 0), last);
-                }
+                for (int i = 0; i < Stage::boxes; i++)
+                    copy_b<columns, PAIR, false>(to + i * Stage::box_bytes, &u_map, barrier, n, r + 64 * i, rank, last);
             }
         __syncwarp();
         if (meets && Stage::sums_apart) cluster_wait();
@@ -422,7 +382,7 @@ __global__ void __launch_bounds__(product_threads, 1)
 #pragma unroll
                         for (int i = 0; i < width / 64; i++)
                             store_box(&out_map, boxes + i * Stage::result_box, tile * columns + 64 * i,
-                                      row0 + consumer * 64 + warp * 16, leaves_first());
+                                      row0 + consumer * 64 + warp * 16, sm90::leaves_first());
                         stores_commit();
                     }
                     continue;

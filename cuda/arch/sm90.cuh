@@ -136,6 +136,31 @@ VB_DEVICE void copy_box(void *shared, const CUtensorMap *map, uint64_t *barrier,
         "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer)
         : "memory");
 }
+// Which lines the L2 gives up first: `leaves_first` for what is read or written once, `leaves_last` for what all blocks
+// read. NoHint leaves the choice to the L2.
+struct Hint {
+    uint64_t policy;
+};
+struct NoHint {};
+VB_DEVICE Hint leaves_first() {
+    Hint hint;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(hint.policy));
+    return hint;
+}
+VB_DEVICE Hint leaves_last() {
+    Hint hint;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(hint.policy));
+    return hint;
+}
+VB_DEVICE void copy_box(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int outer, NoHint) {
+    copy_box(shared, map, barrier, inner, outer);
+}
+VB_DEVICE void copy_box(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int outer, Hint hint) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                 "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
+                 "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "l"(hint.policy)
+                 : "memory");
+}
 // Box at (inner, middle, outer) of a three-dimensional tensor.
 VB_DEVICE void copy_box(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int middle, int outer) {
     asm volatile(
@@ -161,6 +186,17 @@ VB_DEVICE void copy_box_multicast(void *shared, const CUtensorMap *map, uint64_t
         "{%3, %4}], [%2], %5;" ::"r"(shared_address(shared)),
         "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "h"(blocks)
         : "memory");
+}
+VB_DEVICE void copy_box_multicast(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int outer,
+                                  unsigned short blocks, NoHint) {
+    copy_box_multicast(shared, map, barrier, inner, outer, blocks);
+}
+VB_DEVICE void copy_box_multicast(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int outer,
+                                  unsigned short blocks, Hint hint) {
+    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+                 ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;" ::"r"(shared_address(shared)),
+                 "l"((uint64_t)map), "r"(shared_address(barrier)), "r"(inner), "r"(outer), "h"(blocks), "l"(hint.policy)
+                 : "memory");
 }
 // The same of a three-dimensional tensor.
 VB_DEVICE void copy_box_multicast(void *shared, const CUtensorMap *map, uint64_t *barrier, int inner, int middle,

@@ -53,20 +53,20 @@ struct StageAt {
 
 // Copies a stage of B: N columns from `n` on, 64 of k from `k` on. B is stored [k][n] where MN, else [n][k]. Of a PAIR,
 // each block copies half of every box to both blocks. Addresses are computed in the caller's type of integer, Rank.
-template <int N, bool PAIR, bool MN, class Rank>
-VB_DEVICE void copy_b(char *b, const CUtensorMap *map, uint64_t *barrier, int n, int k, Rank rank) {
+template <int N, bool PAIR, bool MN, class Rank, class Hint = sm90::NoHint>
+VB_DEVICE void copy_b(char *b, const CUtensorMap *map, uint64_t *barrier, int n, int k, Rank rank, Hint hint = {}) {
     constexpr int box = (MN ? product_depth : N) / (PAIR ? 2 : 1);
     if (MN) {
 #pragma unroll
         for (int i = 0; i < N / 64; i++) {
             char *const to = b + (i * product_depth + (PAIR ? rank * box : 0)) * sm90::row_bytes;
-            if (PAIR) sm90::copy_box_multicast(to, map, barrier, n + 64 * i, k + rank * box, 3);
-            else sm90::copy_box(to, map, barrier, n + 64 * i, k);
+            if (PAIR) sm90::copy_box_multicast(to, map, barrier, n + 64 * i, k + rank * box, 3, hint);
+            else sm90::copy_box(to, map, barrier, n + 64 * i, k, hint);
         }
     } else if (PAIR) {
-        sm90::copy_box_multicast(b + rank * box * sm90::row_bytes, map, barrier, k, n + rank * box, 3);
+        sm90::copy_box_multicast(b + rank * box * sm90::row_bytes, map, barrier, k, n + rank * box, 3, hint);
     } else {
-        sm90::copy_box(b, map, barrier, k, n);
+        sm90::copy_box(b, map, barrier, k, n, hint);
     }
 }
 
