@@ -15,6 +15,10 @@ static inline int64_t linear_adapted_rows(const vb_gpu *gpu, int64_t n) {
     return n > 1 && n <= LINEAR_N32_HOPPER && linear_has_wgmma(gpu) ? LINEAR_N32_HOPPER + 1 : n;
 }
 
+/* The rows of x that items are chosen for. Those of packed_n32 have h made beside their x: for 3 and 4 rows, whose own
+ * items wait for a kernel that makes h, they take less time. */
+static inline int64_t linear_adapted_item_rows(int64_t n) { return n == 3 || n == 4 ? LINEAR_N4 + 1 : n; }
+
 /* Whether items of 2 to 16 rows of x add it (packed/rows_update.cuh). */
 static inline bool linear_rows_adapt(const vb_gpu *gpu, int64_t cols, int64_t ranks, bool aligned) {
     return linear_units_adapt(gpu, ranks, aligned) && cols % 8 == 0;
@@ -48,14 +52,18 @@ static inline bool linear_n1_one_item(vb_packed_format f, int64_t rows, int64_t 
 /* linear_add of 1 to 16 rows of x: by items, or composed. */
 static inline linear_choice choose_adapted_linear(const linear_shape *s, int64_t ranks, bool aligned,
                                                   const vb_gpu *gpu) {
-    const linear_choice c = choose_fused_linear(s, gpu);
+    linear_shape rows = *s;
+    rows.n = linear_adapted_item_rows(s->n);
+    const linear_choice c = choose_fused_linear(&rows, gpu);
     return linear_items_adapt(gpu, &c, s, 1, ranks, aligned) ? c : linear_choice_of(LINEAR_COMPOSED);
 }
 
 /* norm_swiglu of 1 to 16 rows of x. */
 static inline linear_choice choose_adapted_swiglu(const linear_shape *s, vb_dtype up, vb_layout up_layout,
                                                   int64_t ranks, bool aligned, const vb_gpu *gpu) {
-    const linear_choice c = choose_norm_swiglu(s, up, up_layout, gpu);
+    linear_shape rows = *s;
+    rows.n = linear_adapted_item_rows(s->n);
+    const linear_choice c = choose_norm_swiglu(&rows, up, up_layout, gpu);
     return linear_items_adapt(gpu, &c, s, 2, ranks, aligned) ? c : linear_choice_of(LINEAR_COMPOSED);
 }
 
@@ -101,10 +109,11 @@ static inline linear_choice choose_adapted_attention(const linear_shape *s, bool
 /* norm_qkv with an adapter's update. */
 static inline linear_qkv_choice choose_adapted_qkv(const linear_qkv_shape *s, int64_t ranks, bool aligned,
                                                    const vb_gpu *gpu) {
-    linear_qkv_choice c = choose_norm_qkv(s, gpu);
+    linear_qkv_shape rows = *s;
+    rows.n = linear_adapted_item_rows(s->n);
+    linear_qkv_choice c = choose_norm_qkv(&rows, gpu);
     const bool items = c.kernel == LINEAR_N4_QKV || c.kernel == LINEAR_N32_QKV;
     if (items && s->n > 1 && linear_rows_adapt(gpu, s->cols, ranks, aligned)) return c;
-    linear_qkv_shape rows = *s;
     rows.n = linear_adapted_rows(gpu, s->n);
     c = choose_norm_qkv(&rows, gpu);
     const vb_packed_format qk = vb_packed_format_of(s->q_type), v = vb_packed_format_of(s->v_type);

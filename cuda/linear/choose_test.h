@@ -367,19 +367,19 @@ static void check_halves_of_shapes(void) {
 /* The same of a model's shapes: of Llama 3B on Hopper and on an RTX 40. */
 static void check_adapted_shapes(void) {
     const vb_gpu cards[2] = {{90, 132, 227 << 10, true}, {89, 128, 99 << 10, false}};
-    const int64_t rows_of_x[] = {1, 2, 16, 17, 512};
+    const int64_t rows_of_x[] = {1, 2, 3, 4, 16, 17, 512};
     for (int card = 0; card < 2; card++)
-        for (int i = 0; i < 5; i++) {
+        for (int i = 0; i < 7; i++) {
             const vb_gpu *const gpu = &cards[card];
             const int64_t n = rows_of_x[i];
             const linear_shape out = {VB_Q4_K, VB_PACKED, n, 2048, 2048, false, true, true, true};
             const linear_shape gate = {VB_Q4_K, VB_PACKED, n, 11008, 2048, true, true, true, true};
             const linear_shape down = {VB_Q6_K, VB_PACKED, n, 2048, 11008, false, true, true, true};
             const linear_kernel many = n <= 32 ? LINEAR_PACKED_N32_SM90 : LINEAR_PACKED_MANY_SM90;
-            const linear_kernel few = n == 1 ? LINEAR_PACKED_N1 : n <= 4 ? LINEAR_PACKED_N4 : LINEAR_PACKED_N32;
+            const linear_kernel few = n == 1 ? LINEAR_PACKED_N1 : n == 2 ? LINEAR_PACKED_N4 : LINEAR_PACKED_N32;
             linear_kernel want[3] = {n <= 16 ? few : many, n <= 16 ? few : LINEAR_COMPOSED,
                                      n == 1    ? LINEAR_N1_SWIGLU
-                                     : n <= 4  ? LINEAR_N4_SWIGLU
+                                     : n == 2  ? LINEAR_N4_SWIGLU
                                      : n <= 16 ? LINEAR_N32_SWIGLU
                                                : many};
             if (card > 0) want[0] = want[1] = want[2] = LINEAR_COMPOSED; /* only Hopper's kernels add updates */

@@ -29,6 +29,7 @@ vb_status n4(const LinearArgs &a, const LinearExtra &extra, const Update &update
     constexpr bool TWO = N4Tile<Block>::takes_two;
     N4Input in = {a.x, extra.norm, extra.with_norm, extra.eps, (int)a.n, (int)Packed<Block>::tiles_of(a.cols),
                   ceil_div(out.tile_rows, PARTS), items.stages, items.chunk, items.rounds, (int)a.cols};
+    constexpr bool always_two = TWO && Update::active; // 3 and 4 rows with an adapter are packed_n32's
     const bool two = TWO && a.n == 2;
     if constexpr (PARTS == 2 && KSPLIT == 1 && std::is_same<Update, NoRowsUpdate>::value) {
         constexpr vb_packed_format format = Packed<Block>::format;
@@ -43,7 +44,7 @@ vb_status n4(const LinearArgs &a, const LinearExtra &extra, const Update &update
     }
     return launch_cluster(stream, KSPLIT, items.blocks, 32 * items.warps, items.shared_bytes,
                           two ? n4_kernel<Block, PARTS, KSPLIT, TWO, Update>
-                              : n4_kernel<Block, PARTS, KSPLIT, false, Update>,
+                              : n4_kernel<Block, PARTS, KSPLIT, always_two, Update>,
                           in, out);
 }
 

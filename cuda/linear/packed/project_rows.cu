@@ -1,4 +1,4 @@
-// project_rows.cu: an adapter's h of 2 to 4 rows of x, by a kernel of its own (project_rows.cuh).
+// project_rows.cu: an adapter's h of 2 rows of x, by a kernel of its own (project_rows.cuh).
 
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT

@@ -3,7 +3,7 @@
 //
 //   h[n][matrices][8 groups], V [8 groups][cols] of F16
 //   grid     a block for a row of x and eight ranks of a matrix; its 16 warps share the columns, four of 128 a lane.
-//            Of 5 rows and more beside the blocks that prepare x for n32.cuh
+//            Of 3 rows and more beside the blocks that prepare x for n32.cuh
 //   moves    V once a row of x, x once a block, from L2. The first part of V comes before the kernel before has ended
 //   bound    latency: some 2 us
 #ifndef VB_LINEAR_PROJECT_ROWS_CUH

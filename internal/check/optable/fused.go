@@ -325,6 +325,8 @@ func feedForwardOp() *Op {
 	cases = append(cases, Case{Label: "few", Type: tensor.F16, Dims: []int{2, 64, 96}},
 		Case{Label: "prompt", Type: tensor.Q4_K, Dims: []int{130, 256, 1280}, Flags: "large"}, Case{Label: "prompt", Type: tensor.Q6_K, Dims: []int{270, 256, 512}, Flags: "large"},
 		Case{Label: "adapted", Type: tensor.Q4_K, Dims: []int{1, 2048, 4352}, Flags: "r32"}, Case{Label: "adapted", Type: tensor.Q6_K, Dims: []int{1, 768, 8448}, Flags: "r16-some"},
+		Case{Label: "adapted", Type: tensor.Q4_K, Dims: []int{2, 256, 768}, Flags: "r8"}, Case{Label: "adapted", Type: tensor.Q4_K, Dims: []int{2, 1024, 256}, Flags: "r8-some"},
+		Case{Label: "adapted", Type: tensor.Q6_K, Dims: []int{2, 768, 8448}, Flags: "r16-some"},
 		Case{Label: "adapted", Type: tensor.Q4_K, Dims: []int{130, 256, 1280}, Flags: "large-r24"}, Case{Label: "adapted", Type: tensor.Q6_K, Dims: []int{270, 512, 768}, Flags: "large-r8-shared"},
 		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-3b_adapted", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Flags: "r8-shared", Bench: true, Large: true})
@@ -473,6 +475,7 @@ func normQKVOp() *Op {
 		Case{Label: "prompt", Dims: []int{3, 22, 512, 2, 1, 128, 64, 160, 4}, Flags: "interleaved-bias-f32-places"},
 		Case{Label: "adapted", Dims: []int{1, 1, 768, 4, 2, 64, 32, 40, 1}, Flags: "neox-bias-r8"}, Case{Label: "adapted", Dims: []int{1, 1, 768, 4, 2, 64, 32, 40, 1}, Flags: "neox-q8cache-r8"},
 		Case{Label: "adapted", Dims: []int{3, 1, 512, 4, 2, 64, 32, 40, 3}, Flags: "neox-bias-places-r8-some"},
+		Case{Label: "adapted", Type: tensor.Q4_K, Dims: []int{2, 1, 512, 4, 2, 64, 32, 40, 2}, Flags: "neox-bias-places-r8-some"},
 		Case{Label: "adapted", Dims: []int{6, 1, 512, 4, 2, 64, 32, 40, 6}, Flags: "neox-bias-places-r8-some"},
 		Case{Label: "adapted", Dims: []int{16, 1, 256, 4, 2, 64, 32, 40, 16}, Flags: "interleaved-bias-r24"},
 		Case{Label: "adapted", Dims: []int{19, 1, 512, 4, 2, 64, 32, 40, 19}, Flags: "neox-bias-r16"},
