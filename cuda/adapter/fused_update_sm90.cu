@@ -115,8 +115,8 @@ VB_DEVICE void store_box(const CUtensorMap *map, const char *shared, int inner, 
                  : "memory");
 }
 VB_DEVICE void stores_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-// Waits until this thread's boxes have been read.
-VB_DEVICE void stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// Waits until this thread's boxes have been read, but for the last one.
+VB_DEVICE void stores_read_but_one() { asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory"); }
 // Waits until they are stored.
 VB_DEVICE void stores_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // Holds bulk copies that follow the next barrier until this thread's loads from any block's shared memory are done.
@@ -324,8 +324,13 @@ __global__ void __launch_bounds__(product_threads, 1)
         const int column0 = halves == 1 ? 0 : consumer * width;
         if (in_turn && consumer == 1) sm90::group_arrive(2, 256);
         for (int nth = 0; nth < tiles; nth++) {
-            float sum[width / 2] = {};
-            sm90::settle(sum);
+            constexpr bool zeros = RANKS < 256; // else the first product begins the sums
+            float sum[width / 2];
+            if (zeros) {
+#pragma unroll
+                for (int i = 0; i < width / 2; i++) sum[i] = 0;
+                sm90::settle(sum);
+            }
             if (in_turn) sm90::group_sync(2 + consumer, 256);
 #pragma unroll
             for (int step = 0; step < Stage::steps; step++) {
@@ -333,9 +338,12 @@ __global__ void __launch_bounds__(product_threads, 1)
                 const uint64_t u = sm90::describe(ring + at.stage * Stage::bytes + column0 * sm90::row_bytes, 0);
                 sm90::wgmma_fence();
 #pragma unroll
-                for (int i = 0; i < 4 * Stage::boxes; i++)
-                    sm90::WgmmaRegisters<T, width, 0>::run(sum, h[step * 4 * Stage::boxes + i],
-                                                           u + (i / 4 * Stage::box_bytes + i % 4 * 32) / 16);
+                for (int i = 0; i < 4 * Stage::boxes; i++) {
+                    using Product = sm90::WgmmaRegisters<T, width, 0>;
+                    const uint64_t at_i = u + (i / 4 * Stage::box_bytes + i % 4 * 32) / 16;
+                    if constexpr (zeros) Product::run(sum, h[step * 4 * Stage::boxes + i], at_i);
+                    else Product::run(sum, h[step * 4 * Stage::boxes + i], at_i, step + i > 0);
+                }
                 sm90::wgmma_commit();
                 if (step + 1 < Stage::steps) at.advance();
             }
@@ -364,26 +372,27 @@ __global__ void __launch_bounds__(product_threads, 1)
             if constexpr (Stage::stores_boxes) {
                 if (!p.add && p.vectors) {
                     char *const boxes = ring + Stage::ring_bytes + (consumer * 4 + warp) * 2 * Stage::result_box;
-                    if (lane == 0) stores_read(); // the boxes of the tile before have been read
-                    __syncwarp();
 #pragma unroll
-                    for (int j = 0; j < width / 8; j += 2) { // 16 columns
-                        unsigned words[4];
+                    for (int i = 0; i < width / 64; i++) {
+                        char *const box = boxes + i * Stage::result_box;
+                        if (lane == 0) stores_read_but_one(); // this box, of the tile before
+                        __syncwarp();
 #pragma unroll
-                        for (int i = 0; i < 4; i++)
-                            words[i] = pack<T>(sum[4 * j + 2 * i] * p.scale, sum[4 * j + 2 * i + 1] * p.scale);
-                        store_matrices(boxes + j / 8 * Stage::result_box + lane % 16 * sm90::row_bytes +
-                                           ((j % 8 + lane / 16) ^ lane % 8) * 16,
-                                       words);
-                    }
-                    sm90::shared_writes_fence();
-                    __syncwarp();
-                    if (lane == 0) {
+                        for (int j = 8 * i; j < 8 * i + 8; j += 2) { // 16 columns
+                            unsigned words[4];
 #pragma unroll
-                        for (int i = 0; i < width / 64; i++)
-                            store_box(&out_map, boxes + i * Stage::result_box, tile * columns + 64 * i,
-                                      row0 + consumer * 64 + warp * 16, sm90::leaves_first());
-                        stores_commit();
+                            for (int e = 0; e < 4; e++)
+                                words[e] = pack<T>(sum[4 * j + 2 * e] * p.scale, sum[4 * j + 2 * e + 1] * p.scale);
+                            store_matrices(
+                                box + lane % 16 * sm90::row_bytes + ((j % 8 + lane / 16) ^ lane % 8) * 16, words);
+                        }
+                        sm90::shared_writes_fence();
+                        __syncwarp();
+                        if (lane == 0) {
+                            store_box(&out_map, box, tile * columns + 64 * i, row0 + consumer * 64 + warp * 16,
+                                      sm90::leaves_first());
+                            stores_commit();
+                        }
                     }
                     continue;
                 }

@@ -356,6 +356,14 @@ struct WgmmaRegisters;
         static VB_DEVICE void run(float (&d)[64], const unsigned (&a)[4], uint64_t b) {                                \
             VB_WGMMA_A(128, NAME, VB_R64, "%64, %65, %66, %67", "%68", "%69", VB_D32(0), VB_D32(32));                  \
         }                                                                                                              \
+        /* d = keep * d + A B: a first product needs no zeros */                                                       \
+        static VB_DEVICE void run(float (&d)[64], const unsigned (&a)[4], uint64_t b, int keep) {                      \
+            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %70, 0;\n"                                                  \
+                         "wgmma.mma_async.sync.aligned.m64n128k16.f32." NAME "." NAME " {" VB_R64                      \
+                         "}, {%64, %65, %66, %67}, %68, p, 1, 1, %69;\n}\n"                                            \
+                         : VB_D32(0), VB_D32(32)                                                                       \
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_MN), "r"(keep));                  \
+        }                                                                                                              \
     };                                                                                                                 \
     template <int B_MN>                                                                                                \
     struct WgmmaRegisters<T, 176, B_MN> {                                                                              \
