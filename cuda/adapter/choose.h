@@ -163,7 +163,12 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
     const bool whole = adapter_tiles_can(a, gpu);
     const bool streams =
         whole && a->type != VB_F32 && (a->r == 8 || a->r == 16) && !a->v_transposed && !a->u_transposed;
-    if (!streams && adapter_sm90_can(a, gpu) && adapter_sm90_pays(a, whole)) return adapter_sm90_plan(a, gpu);
+    const int64_t most = 7 * sms / 8; /* blocks that keep the memory busy */
+    const bool many = vb_ceil_div(a->m, 32) >= most, is_short = a->r == 8 && a->k <= ADAPTER_SHORT_DEPTH;
+    /* Too few rows to stream, and long ones: fused_update_split reads V and U for every 16 or 32 of them. */
+    const bool leaves = streams && !many && !is_short && a->m >= 512 && a->k + a->n >= 4096;
+    if ((!streams || leaves) && adapter_sm90_can(a, gpu) && adapter_sm90_pays(a, whole))
+        return adapter_sm90_plan(a, gpu);
     if (adapter_f32_sm90_can(a, gpu) && adapter_f32_sm90_pays(a)) return adapter_f32_sm90_plan(a, gpu);
     if (adapter_cluster_can(a, gpu) && adapter_cluster_pays(a, whole)) return adapter_cluster_plan(a, gpu);
     if (!whole) {
@@ -176,14 +181,13 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
     while (8 * p.rank_tiles < a->r) p.rank_tiles *= 2;
     const int64_t chunks = vb_ceil_div(a->n, ADAPTER_COLUMNS), steps = vb_ceil_div(a->k, a->type == VB_F32 ? 16 : 32);
     if (streams) {
-        const int64_t most = 7 * sms / 8; /* blocks that keep the memory busy */
-        if (vb_ceil_div(a->m, 32) >= most && ADAPTER_STREAM_BYTES <= gpu->shared_bytes) {
+        if (many && ADAPTER_STREAM_BYTES <= gpu->shared_bytes) {
             p.kernel = ADAPTER_STREAM;
             p.row_tiles = vb_ceil_div(a->m, 64) >= most ? 4 : 2;
             p.row_blocks = vb_ceil_div(a->m, 16 * p.row_tiles);
             return p;
         }
-        if (a->r == 8 && a->k <= ADAPTER_SHORT_DEPTH) {
+        if (is_short) {
             p.kernel = ADAPTER_SHORT;
             p.row_blocks = vb_ceil_div(a->m, 16);
             p.column_blocks = 2 * p.row_blocks <= sms && a->n > 256 ? 2 : 1;
