@@ -7,8 +7,14 @@
 /* Floats of shared memory, warps of a block, rows of a warp; elements of k that a warp reads at a time. */
 enum { MATMUL_SKINNY_FLOATS = 8192, MATMUL_SKINNY_WARPS = 8, MATMUL_SKINNY_ROWS = 4, MATMUL_SKINNY_MOST = 8 };
 /* Of a lone row or column: rows of the matrix that a thread reads at a time, blocks a multiprocessor; bytes of the lone
- * one that a block may hold in shared memory. */
-enum { MATMUL_SKINNY_LONE_LOADS = 8, MATMUL_SKINNY_LONE_BLOCKS = 3, MATMUL_SKINNY_STAGED = 32 << 10 };
+ * one that a block may hold in shared memory, and of all blocks of a multiprocessor. */
+enum {
+    MATMUL_SKINNY_LONE_LOADS = 8,
+    MATMUL_SKINNY_LONE_BLOCKS = 3,
+    MATMUL_SKINNY_LONE_PARTS = 64,
+    MATMUL_SKINNY_STAGED = 32 << 10,
+    MATMUL_SKINNY_SHARED = 160 << 10
+};
 #define MATMUL_SKINNY_SPAN(element_bytes, few) ((few) <= 2 ? 1024 / (element_bytes) : 512 / (element_bytes))
 
 /* `many` is the operand that is not of few rows or columns. */
@@ -18,66 +24,116 @@ typedef struct matmul_skinny_plan {
     int rows, parts;   /* of a block; blocks that share k */
     int64_t blocks, steps, k_each; /* without sharing; of a block, of whose k each has so many */
     int lanes, held;   /* one row or column by k: threads of a row, rows that these have at a time; else 0 */
+    int64_t row_blocks; /* of a matrix */
+    int together;      /* matrices of a block: more than one where they have few rows, of which threads have one each */
     int lone;          /* one row or column, not by k */
 } matmul_skinny_plan;
 /* Of threads with 1 or 4 rows: loads of each row under way, for want of registers; blocks a multiprocessor. */
 #define MATMUL_SKINNY_DOT_LOADS(element_bytes, held, vectors)                                                          \
-    ((element_bytes) == 2 && ((held) > 1 || !(vectors)) ? 2 : 4)
+    (((element_bytes) == 2) + ((held) > 1) + !(vectors) >= 2 ? 2 : 4)
 #define MATMUL_SKINNY_DOT_BLOCKS(held) ((held) == 1 ? 4 : 2)
 /* Elements from one of the lone row or column to the next. */
 static inline int64_t matmul_skinny_apart(const vb_matmul_args *x) {
     if (x->m <= x->n) return x->a_transposed ? x->a_stride : 1;
     return x->b_transposed ? 1 : x->b_stride;
 }
-/* Rows of `many` times the one row or column, by the threads for which a product waits least. Returns microseconds. */
+/* Bytes of the lone one's whole vectors in shared memory. */
+static inline int64_t matmul_skinny_one_bytes(const vb_matmul_args *x) {
+    return vb_ceil_div(x->k * matmul_element_bytes(x->type), 16) * 16;
+}
+/* Whether each block copies the lone one to shared memory, since its elements lie apart. */
+static inline int matmul_skinny_stages(const vb_matmul_args *x) { return matmul_skinny_apart(x) > 1; }
+/* Rows of `many` times the one row or column, by the threads for which a product waits least. Blocks that copy the lone
+ * one read a sector an element from the L2; short pieces of rows waste a part of their sectors. Returns microseconds: a
+ * fit to 200 runs of 23 products on an H200, by 0.14 of their logarithm (docs/experiments/2026-11-28-shapes.md). */
 static inline double matmul_skinny_plan_dot(matmul_skinny_plan *plan, const vb_matmul_args *x, int multiprocessors) {
     const int bytes = matmul_element_bytes(x->type);
-    const int64_t rows = x->m < x->n ? x->n : x->m, width = 16 / bytes;
+    const int64_t rows = x->m < x->n ? x->n : x->m, width = 16 / bytes, one_bytes = matmul_skinny_one_bytes(x),
+                  apart = matmul_skinny_apart(x) * bytes, row_bytes = x->k * bytes;
+    const int stages = matmul_skinny_stages(x);
+    const double copied = stages ? 1e-6 * (double)x->k * (apart < 32 ? apart : 32) : 0; /* of a block and matrix */
+    const double megabytes = 1e-6 * (double)rows * x->k * x->batch * bytes;
     double least = 0;
     for (int held = 1; held <= 4; held *= 4)
         for (int lanes = 1; lanes <= 32 * MATMUL_SKINNY_WARPS; lanes *= 2) {
-            const int64_t of_block = 32 * MATMUL_SKINNY_WARPS / lanes * held,
-                          blocks = vb_ceil_div(rows, of_block) * x->batch,
+            const int64_t of_block = 32 * MATMUL_SKINNY_WARPS / lanes * held;
+            int64_t together = 1;
+            while (held == 1 && 2 * together * rows <= of_block && together < x->batch &&
+                   (!stages || 2 * together * one_bytes <= MATMUL_SKINNY_STAGED))
+                together *= 2;
+            const int64_t alike = plan->vectors || held == 1 ? held : width * held,
+                          row_blocks = vb_ceil_div(vb_ceil_div(rows, alike) * alike, of_block),
+                          blocks = row_blocks * vb_ceil_div(x->batch, together),
                           loads = MATMUL_SKINNY_DOT_LOADS(bytes, held, plan->vectors),
-                          steps = vb_ceil_div(x->k, loads * lanes * width),
-                          places = MATMUL_SKINNY_DOT_BLOCKS(held) * multiprocessors;
-            const double time = (double)vb_ceil_div(blocks, places) * (1.8 + 0.9 * (double)steps);
+                          steps = vb_ceil_div(x->k, loads * lanes * width), most = MATMUL_SKINNY_DOT_BLOCKS(held),
+                          room = stages ? MATMUL_SKINNY_SHARED / (together * one_bytes) : most,
+                          at_once = room < most ? room : most, piece = lanes * 16 < row_bytes ? lanes * 16 : row_bytes;
+            const double taken = (double)blocks / (double)(at_once * multiprocessors),
+                         waited = (taken > 1 ? taken : 1) * (1.5 + 0.35 * (double)steps) +
+                                  0.28 * (double)(blocks * together) * copied + (held > 1 ? 0.63 : 0),
+                         moved = megabytes / (plan->vectors ? 11.3 : 9.1) * (1 + 171 / (double)piece),
+                         time = 1.5 + (waited > moved ? waited : moved) + 0.255 * megabytes;
             if (least > 0 && time >= least) continue;
             least = time;
-            plan->lanes = lanes, plan->held = held, plan->rows = (int)of_block;
-            plan->blocks = blocks, plan->steps = steps;
+            plan->lanes = lanes, plan->held = held, plan->together = (int)together;
+            plan->rows = (int)(of_block / together);
+            plan->blocks = blocks, plan->row_blocks = row_blocks, plan->steps = steps;
         }
     return least;
 }
-/* As many blocks share k as a GPU holds, each of which reads its rows in one step at least. Where rows of the matrix
- * begin anywhere, their vectors lie up to a vector apart. */
-static inline void matmul_skinny_plan_lone(matmul_skinny_plan *plan, const vb_matmul_args *x, int multiprocessors) {
+/* A lone row or column across k, with `share` lanes across the matrix's rows. As many blocks share k as a GPU holds,
+ * up to `most`, each of which reads its rows in one step at least. Where rows of the matrix begin anywhere, their
+ * vectors lie up to a vector apart. Returns microseconds. */
+static inline double matmul_skinny_plan_share(matmul_skinny_plan *plan, int share, int most, const vb_matmul_args *x,
+                                              int multiprocessors) {
     const int64_t columns = x->m <= x->n ? x->n : x->m, width = 16 / matmul_element_bytes(x->type),
                   late = plan->vectors ? 0 : width - 1;
-    plan->lone = 1, plan->share = 32;
-    while (plan->share > 1 && plan->share / 2 * width >= columns + late) plan->share /= 2;
-    plan->rows = (int)(plan->share * width - late);
+    plan->lone = 1, plan->share = share, plan->rows = (int)(share * width - late);
     plan->blocks = vb_ceil_div(columns, plan->rows) * x->batch;
-    const int64_t step = 32 / plan->share * MATMUL_SKINNY_WARPS * MATMUL_SKINNY_LONE_LOADS,
-                  wanted = MATMUL_SKINNY_LONE_BLOCKS * multiprocessors / plan->blocks, most = x->k / step,
-                  parts = wanted < most ? wanted : most;
-    if (parts > 1) {
-        plan->k_each = vb_ceil_div(vb_ceil_div(x->k, parts < 64 ? parts : 64), step) * step;
+    plan->parts = 1, plan->k_each = x->k;
+    const int64_t step = 32 / share * MATMUL_SKINNY_WARPS * MATMUL_SKINNY_LONE_LOADS,
+                  wanted = MATMUL_SKINNY_LONE_BLOCKS * multiprocessors / plan->blocks, whole = x->k / step,
+                  parts = wanted < whole ? wanted : whole;
+    if (parts > 1 && most > 1) {
+        plan->k_each = vb_ceil_div(vb_ceil_div(x->k, parts < most ? parts : most), step) * step;
         plan->parts = (int)vb_ceil_div(x->k, plan->k_each);
     }
     plan->steps = vb_ceil_div(plan->k_each, step);
+    const int f32 = x->type == VB_F32, bytes = matmul_element_bytes(x->type);
+    const int64_t piece = (columns < plan->rows ? columns : plan->rows) * bytes;
+    const double taken = (double)plan->blocks * plan->parts / (MATMUL_SKINNY_LONE_BLOCKS * multiprocessors),
+                 latency = f32 ? 1.2 + 0.45 * (double)plan->steps : 2.8 + 0.86 * (double)plan->steps,
+                 waited = (taken > 1 ? taken : 1) * latency,
+                 megabytes = 1e-6 * (double)x->m * x->k * x->n * x->batch * bytes,
+                 moved = megabytes / 3.8 * (1 + (f32 ? 75 : 88) / (double)piece);
+    return (f32 ? 2.4 : 1.8) + (moved > waited ? moved : waited) + 0.05 * megabytes + (plan->parts > 1 ? 1.7 : 0);
+}
+/* The same by the fastest share. Fewer lanes leave more of a block to k, which pieces of 16-bit rows do not repay. */
+static inline double matmul_skinny_plan_lone(matmul_skinny_plan *plan, const vb_matmul_args *x, int multiprocessors) {
+    const int64_t columns = x->m <= x->n ? x->n : x->m, width = 16 / matmul_element_bytes(x->type),
+                  late = plan->vectors ? 0 : width - 1;
+    matmul_skinny_plan other = *plan;
+    int widest = 32;
+    while (widest > 1 && widest / 2 * width >= columns + late) widest /= 2;
+    double least = matmul_skinny_plan_share(plan, widest, MATMUL_SKINNY_LONE_PARTS, x, multiprocessors);
+    for (int share = widest; share * width > late; share /= 2)
+        for (int most = 1; most <= MATMUL_SKINNY_LONE_PARTS; most *= MATMUL_SKINNY_LONE_PARTS) {
+            const double time = matmul_skinny_plan_share(&other, share, most, x, multiprocessors);
+            if (time < 0.95 * least) *plan = other, least = time;
+        }
+    return least;
 }
 static inline matmul_skinny_plan matmul_skinny_plan_of(const vb_matmul_args *x, int multiprocessors) {
     const int of_rows = x->m <= x->n, bytes = matmul_element_bytes(x->type);
     const int64_t few = of_rows ? x->m : x->n, rows = of_rows ? x->n : x->m, most = few <= 2 ? 2 : few <= 4 ? 4 : 8;
     const int64_t chunk = MATMUL_SKINNY_FLOATS / most, span = MATMUL_SKINNY_SPAN(bytes, most);
-    matmul_skinny_plan plan = {0, 0, 1, 0, 1, 0, 0, x->k, 0, 0, 0};
+    matmul_skinny_plan plan = {0, 0, 1, 0, 1, 0, 0, x->k, 0, 0, 0, 1, 0};
     plan.by_k = of_rows ? x->b_transposed != 0 : !x->a_transposed;
     plan.vectors = of_rows ? matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride)
                            : matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride);
     /* Elements of the one that lie far apart take up to 5 times as long: each block reads all of them. */
     const int64_t apart = matmul_skinny_apart(x);
-    if (plan.by_k && few == 1 && (apart <= 2 || x->k * bytes <= MATMUL_SKINNY_STAGED)) {
+    if (plan.by_k && few == 1 && (apart == 1 || x->k * bytes <= MATMUL_SKINNY_STAGED)) {
         matmul_skinny_plan_dot(&plan, x, multiprocessors);
         return plan;
     }
@@ -113,25 +169,31 @@ static inline matmul_skinny_plan matmul_skinny_plan_of(const vb_matmul_args *x, 
     }
     return plan;
 }
+/* Of one row or column before Hopper: fits to runs of the kernels that read odd rows twice. */
+static inline double matmul_skinny_time_before_hopper(const matmul_skinny_plan *plan, const vb_matmul_args *x,
+                                                      int multiprocessors) {
+    const int bytes = matmul_element_bytes(x->type);
+    const double moved = (double)x->m * x->k * x->n * x->batch * bytes;
+    if (plan->lone) {
+        const double taken = (double)plan->blocks * plan->parts / (MATMUL_SKINNY_LONE_BLOCKS * multiprocessors),
+                     waited = (taken > 1 ? taken : 1) * (1.2 + 1.2 * (double)plan->steps), least = moved / 2.4e6;
+        return 2.2 + (plan->share < 8 ? 2 : 0) + (least > waited ? least : waited) + (plan->parts > 1 ? 3 : 0);
+    }
+    const double longest = plan->vectors ? 2.8e6 : x->type == VB_F32 ? 1.7e6 : 1.0e6,
+                 of_row = 0.35e6 + 1e3 * (double)x->k * bytes, least = moved / (of_row < longest ? of_row : longest),
+                 waited = (double)vb_ceil_div(plan->blocks, MATMUL_SKINNY_DOT_BLOCKS(plan->held) * multiprocessors) *
+                          (1.8 + 0.9 * (double)plan->steps);
+    return 1.5 + (least > waited ? least : waited);
+}
 static inline double matmul_skinny_plan_time(const matmul_skinny_plan plan, const vb_matmul_args *x,
                                              const vb_gpu *gpu) {
     const int64_t few = x->m < x->n ? x->m : x->n, most = few <= 2 ? 2 : few <= 4 ? 4 : 8,
                   copies = vb_ceil_div(most * plan.k_each, 8 * 32 * MATMUL_SKINNY_WARPS); /* of the few, 8 a thread */
-    if (plan.lanes) {
-        matmul_skinny_plan dot = plan;
-        /* Rows that begin anywhere are read by two loads a vector, and short rows by few threads at a time. */
-        const double waited = matmul_skinny_plan_dot(&dot, x, gpu->multiprocessors),
-                     longest = plan.vectors ? 2.8e6 : x->type == VB_F32 ? 1.7e6 : 1.0e6,
-                     of_row = 0.35e6 + 1e3 * (double)x->k * matmul_element_bytes(x->type),
-                     rate = of_row < longest ? of_row : longest,
-                     moved = (double)x->m * x->k * x->n * x->batch * matmul_element_bytes(x->type) / rate;
-        return 1.5 + (moved > waited ? moved : waited);
-    }
-    if (plan.lone) {
-        const double taken = (double)plan.blocks * plan.parts / (MATMUL_SKINNY_LONE_BLOCKS * gpu->multiprocessors),
-                     waited = (taken > 1 ? taken : 1) * (1.2 + 1.2 * (double)plan.steps),
-                     moved = (double)x->m * x->k * x->n * x->batch * matmul_element_bytes(x->type) / 2.4e6;
-        return 2.2 + (plan.share < 8 ? 2 : 0) + (moved > waited ? moved : waited) + (plan.parts > 1 ? 3 : 0);
+    if (few == 1 && (plan.lanes || plan.lone)) {
+        matmul_skinny_plan one = plan;
+        if (gpu->capability < 90) return matmul_skinny_time_before_hopper(&plan, x, gpu->multiprocessors);
+        return plan.lone ? matmul_skinny_plan_lone(&one, x, gpu->multiprocessors)
+                         : matmul_skinny_plan_dot(&one, x, gpu->multiprocessors);
     }
     const double taken = (double)plan.blocks * plan.parts / (2.0 * gpu->multiprocessors),
                  step = x->type == VB_F32 ? plan.by_k ? 2.7 : most == 8 ? 4.5 : 2.5 : 4.0,

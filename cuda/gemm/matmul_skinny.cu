@@ -2,9 +2,9 @@
 // and strides, on any GPU. The `few` rows (or columns) lie in shared memory; the other operand, `many`, is read once.
 //
 //   by k     `many` is stored with k innermost: a warp has 4 of its rows, and lanes lie along k
-//   dot      the same with one row of A or column of B: 1 to 256 threads have 1 or 4 rows. The lone one is read from
-//            the L1 in vectors, else copied to shared memory. Of rows that begin anywhere, a thread joins the two
-//            aligned vectors in which its elements lie
+//   dot      the same with one row of A or column of B: 1 to 256 threads have 1 or 4 rows, a block several matrices of
+//            few rows. The lone one is read from the L1; if its elements lie apart, from shared memory. Rows that
+//            begin anywhere are read by aligned vectors, beside which a thread joins two vectors of the lone one
 //   across   `many` is stored with its rows innermost: lanes lie across them, and warps share k
 //   lone     the same with one row of A or column of B: warps have every eighth row of k, whose vectors are read as
 //            they lie, wherever rows begin
@@ -33,8 +33,8 @@ struct Skinny {
     int count;                          // of few rows
     bool of_rows;                       // the few are rows of A, else columns of B
 
-    VB_DEVICE Skinny(MatMulProblem<T> p, bool a_transposed, bool b_transposed) {
-        p.select();
+    VB_DEVICE Skinny(MatMulProblem<T> p, bool a_transposed, bool b_transposed, int64_t matrix = blockIdx.y) {
+        p.a += matrix * p.a_batch_stride, p.b += matrix * p.b_batch_stride, p.c += matrix * p.c_batch_stride;
         c = p.c, k = p.k, of_rows = p.m <= p.n;
         count = (int)(of_rows ? p.m : p.n), rows = of_rows ? p.n : p.m;
         few = of_rows ? p.a : p.b, many = of_rows ? p.b : p.a;
@@ -52,8 +52,8 @@ struct Skinny {
     }
 };
 
-// A piece of W elements, of which `left` are inside; zeros for the rest. SHIFTED: it begins anywhere.
-template <class T, int W, bool SHIFTED = false>
+// A piece of W elements, of which `left` are inside; zeros for the rest.
+template <class T, int W>
 struct Elements {
     Vec<T, W> x;
 
@@ -68,31 +68,16 @@ struct Elements {
     }
 };
 
-// The aligned vectors in which the elements lie hold an element of the matrix each: they lie in pages that may be read.
-template <class T, int W>
-struct Elements<T, W, true> {
-    Vec<T, W> x;
-
-    VB_DEVICE void load_whole(const T *from) {
-        const unsigned shift = (unsigned)(uintptr_t)from % 16;
-        const uint4 *const at = (const uint4 *)((const char *)from - shift);
-        const uint4 vector = bytes_from(__ldg(at), __ldg(at + (shift > 0)), shift);
-        x = *reinterpret_cast<const Vec<T, W> *>(&vector);
-    }
-    VB_DEVICE void load(const T *from, int64_t left) {
-        static_assert(W * sizeof(T) == 16, "a vector");
-        const unsigned shift = (unsigned)(uintptr_t)from % 16;
-        const uint4 *const at = (const uint4 *)((const char *)from - shift);
-        uint4 low = make_uint4(0, 0, 0, 0), high = low;
-        if (left > 0) low = __ldg(at);
-        if (shift > 0 && left > W - (int)(shift / sizeof(T))) high = __ldg(at + 1);
-        const uint4 vector = bytes_from(low, high, shift);
-        x = *reinterpret_cast<const Vec<T, W> *>(&vector);
-#pragma unroll
-        for (int e = 0; e < W; e++)
-            if (e >= left) x.at[e] = from_float<T>(0.0f);
-    }
-};
+// W elements in shared memory or the L1. SHIFTED: they begin anywhere; the aligned vectors in which they lie hold an
+// element of the matrix each, and so lie in pages that may be read.
+template <class T, int W, bool SHIFTED>
+VB_DEVICE Vec<T, W> load_near(const T *from) {
+    if (!SHIFTED) return *reinterpret_cast<const Vec<T, W> *>(from);
+    const unsigned shift = (unsigned)(uintptr_t)from % 16;
+    const uint4 *const at = (const uint4 *)((const char *)from - shift);
+    const uint4 vector = bytes_from(at[0], at[shift > 0], shift);
+    return *reinterpret_cast<const Vec<T, W> *>(&vector);
+}
 
 // The sum over a warp's lanes of each of COUNT values; a lane gets the sum of value lane * COUNT / 32.
 template <int COUNT>
@@ -216,65 +201,87 @@ __global__ void __launch_bounds__(threads, 2)
 }
 
 // `lanes` neighbouring threads, a power of two, have HELD rows of `many`, in loads of W elements. SHIFTED: rows begin
-// anywhere.
-template <class T, int W, int HELD, bool SHIFTED>
+// anywhere, but rows W apart begin alike; a thread has such rows, and reads their aligned vectors. A block has a part
+// of a matrix's rows; of TOGETHER, `together` whole ones of so many `matrices`.
+template <class T, int W, int HELD, bool SHIFTED, bool TOGETHER>
 __global__ void __launch_bounds__(threads, MATMUL_SKINNY_DOT_BLOCKS(HELD))
-    matmul_skinny_dot_kernel(MatMulProblem<T> p, int lanes, bool one_vectors, bool staged, bool a_transposed,
-                             bool b_transposed) {
-    constexpr int at_once = MATMUL_SKINNY_DOT_LOADS((int)sizeof(T), HELD, !SHIFTED);
+    matmul_skinny_dot_kernel(MatMulProblem<T> p, int lanes, int together, int matrices, bool one_vectors, bool staged,
+                             bool a_transposed, bool b_transposed) {
+    constexpr int at_once = MATMUL_SKINNY_DOT_LOADS((int)sizeof(T), HELD, !SHIFTED), apart = SHIFTED ? W : 1;
     extern __shared__ __align__(16) char dot_shared[];
     __shared__ float of_warps[HELD][warps];
-    const Skinny<T> x(p, a_transposed, b_transposed);
     const int group = threadIdx.x / lanes, lane = threadIdx.x % lanes, warp = threadIdx.x / 32;
-    const int64_t row0 = ((int64_t)blockIdx.x * (threads / lanes) + group) * HELD;
+    const int groups = threads / lanes / (TOGETHER ? together : 1); // of a matrix
+    const int nth = TOGETHER ? group / groups : 0, first = TOGETHER ? blockIdx.y * together : blockIdx.y;
+    const int matrix = TOGETHER ? smaller(first + nth, matrices - 1) : first;
+    const Skinny<T> x(p, a_transposed, b_transposed, matrix);
+    const int64_t place = (int64_t)blockIdx.x * groups + group - nth * groups,
+                  row0 = place / apart * (apart * HELD) + place % apart, row = smaller(row0, x.rows - 1);
     wait_for_previous_kernel();
     release_next_kernel();
     const T *from[HELD];
 #pragma unroll
-    for (int i = 0; i < HELD; i++) from[i] = x.many + smaller(row0 + i, x.rows - 1) * x.many_stride;
+    for (int i = 0; i < HELD; i++)
+        from[i] = x.many + (row + i * apart < x.rows ? row + i * apart : row) * x.many_stride;
     const T *few = x.few;
     int64_t few_k = x.few_k;
     if (staged) {
         T *const to = reinterpret_cast<T *>(dot_shared);
+        const int k = (int)x.k, one_row = ceil_div(k, W) * W;
+        const int64_t few_matrix = x.of_rows ? p.a_batch_stride : p.b_batch_stride;
+        const T *const from_one = x.few - (matrix - first) * few_matrix;
 #pragma unroll 8
-        for (int i = threadIdx.x; i < (int)x.k; i += threads) to[i] = x.few[i * x.few_k];
+        for (int i = threadIdx.x; i < (TOGETHER ? smaller(together, matrices - first) * k : k); i += threads) {
+            const int at = TOGETHER ? i / k : 0, d = i - at * k;
+            to[at * one_row + d] = from_one[at * few_matrix + d * x.few_k];
+        }
         __syncthreads();
-        few = to, few_k = 1, one_vectors = true;
+        few = to + (matrix - first) * one_row, few_k = 1, one_vectors = true;
     }
     float sum[HELD] = {};
-    int64_t k0 = lane * W;
+    // Whole vectors lie between these.
+    const int64_t late = (uintptr_t)from[0] % 16 / sizeof(T), begin = SHIFTED && late > 0 ? smaller(W - late, x.k) : 0,
+                  end = begin + (x.k - begin) / W * W;
     const int64_t step = (int64_t)at_once * lanes * W;
-    // Whole vectors, without a branch or a conversion between loads, behind which the next ones would wait.
-    for (; one_vectors && k0 + step - (lanes - 1) * W <= x.k; k0 += step) {
-        Elements<T, W, SHIFTED> many[at_once][HELD];
+    // Without a branch or a conversion between loads, behind which the next ones would wait. LAST: loads past the end
+    // read the last vector.
+    const auto multiply = [&](auto one_shifted, auto is_last, int64_t k0) {
+        constexpr bool ONE_SHIFTED = decltype(one_shifted)::value, LAST = decltype(is_last)::value;
+        const int last = LAST ? (int)(end - W - k0) : 0;
+        Elements<T, W> many[at_once][HELD];
         Vec<T, W> one[at_once];
 #pragma unroll
         for (int u = 0; u < at_once; u++) {
+            const int at = LAST ? smaller(u * lanes * W, last) : u * lanes * W;
 #pragma unroll
-            for (int i = 0; i < HELD; i++) many[u][i].load_whole(from[i] + k0 + u * lanes * W);
-            one[u] = *reinterpret_cast<const Vec<T, W> *>(few + k0 + u * lanes * W);
+            for (int i = 0; i < HELD; i++) many[u][i].load_whole(from[i] + k0 + at);
+            one[u] = load_near<T, W, ONE_SHIFTED>(few + k0 + at);
         }
 #pragma unroll
-        for (int u = 0; u < at_once; u++)
+        for (int u = 0; u < at_once; u++) {
+            if (LAST && u * lanes * W > last) break;
 #pragma unroll
             for (int e = 0; e < W; e++) {
                 const float with = to_float(one[u].at[e]);
 #pragma unroll
                 for (int i = 0; i < HELD; i++) sum[i] = fmaf(to_float(many[u][i].x.at[e]), with, sum[i]);
             }
-    }
-    for (; k0 < x.k; k0 += lanes * W) {
-        const int64_t left = x.k - k0;
-        Elements<T, W, SHIFTED> many[HELD];
-        float one[W];
+        }
+    };
+    const auto multiply_all = [&](auto one_shifted) {
+        int64_t k0 = begin + lane * W;
+        for (; k0 + step - (lanes - 1) * W <= end; k0 += step) multiply(one_shifted, Bool<false>(), k0);
+        if (k0 < end) multiply(one_shifted, Bool<true>(), k0);
+    };
+    if (!SHIFTED && one_vectors) multiply_all(Bool<false>());
+    else multiply_all(Bool<true>());
+    // The elements before and behind them, a thread each.
+#pragma unroll 4
+    for (int64_t i = lane; i < begin + x.k - end; i += lanes) {
+        const int64_t k = i < begin ? i : end + i - begin;
+        const float with = to_float(few[k * few_k]);
 #pragma unroll
-        for (int i = 0; i < HELD; i++) many[i].load(from[i] + k0, left);
-#pragma unroll
-        for (int e = 0; e < W; e++) one[e] = e < left ? to_float(few[(k0 + e) * few_k]) : 0.0f;
-#pragma unroll
-        for (int i = 0; i < HELD; i++)
-#pragma unroll
-            for (int e = 0; e < W; e++) sum[i] = fmaf(to_float(many[i].x.at[e]), one[e], sum[i]);
+        for (int i = 0; i < HELD; i++) sum[i] = fmaf(to_float(from[i][k]), with, sum[i]);
     }
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
@@ -283,11 +290,11 @@ __global__ void __launch_bounds__(threads, MATMUL_SKINNY_DOT_BLOCKS(HELD))
         if (lanes > 32 && threadIdx.x % 32 == 0) of_warps[i][warp] = sum[i];
     }
     if (lanes > 32) __syncthreads();
-    if (lane > 0) return;
+    if (lane > 0 || (TOGETHER && first + nth >= matrices)) return;
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         for (int w = 1; w < lanes / 32; w++) sum[i] += of_warps[i][warp + w];
-        x.store({1, nullptr, 0, 0}, p.m, 0, row0 + i, sum[i]);
+        x.store({1, nullptr, 0, 0}, p.m, 0, row0 + i * apart, sum[i]);
     }
 }
 
@@ -458,24 +465,30 @@ vb_status launch_lone(const vb_matmul_args &x, const matmul_skinny_plan &plan, v
 template <class T>
 vb_status launch_dot(const vb_matmul_args &x, const matmul_skinny_plan &plan, vb_stream *stream) {
     const bool of_rows = x.m <= x.n, a_t = x.a_transposed != 0, b_t = x.b_transposed != 0;
-    const int64_t apart = matmul_skinny_apart(&x), bytes = x.k * (int64_t)sizeof(T);
     const void *const one = of_rows ? x.a : x.b;
     const int64_t one_batch = of_rows ? x.a_batch_stride : x.b_batch_stride;
-    const bool one_vectors = apart == 1 && matmul_vectors(one, x.type, 0, x.batch > 1 ? one_batch : 0);
-    // One step of neighbours is read as soon as it is copied.
-    const bool staged = !one_vectors && bytes <= MATMUL_SKINNY_STAGED && (plan.steps > 1 || apart > 2);
+    const bool one_vectors =
+        matmul_skinny_apart(&x) == 1 && matmul_vectors(one, x.type, 0, x.batch > 1 ? one_batch : 0);
+    const int64_t bytes = plan.together * matmul_skinny_one_bytes(&x);
+    const bool staged = matmul_skinny_stages(&x) != 0;
     return for_batches<T>(x, of_rows ? x.m : plan.rows, of_rows ? plan.rows : x.n,
                           [&](const MatMulProblem<T> &p, dim3 grid) {
+                              const int matrices = (int)grid.y;
+                              grid.x = (unsigned)plan.row_blocks, grid.y = (unsigned)ceil_div(matrices, plan.together);
                               const auto launch = [&](auto kernel) {
-                                  return launch_overlapped(stream, grid, threads, staged ? (int)bytes : 0, kernel,
-                                                           p, plan.lanes, one_vectors, staged, a_t, b_t);
+                                  return launch_overlapped(stream, grid, threads, staged ? (int)bytes : 0, kernel, p,
+                                                           plan.lanes, plan.together, matrices, one_vectors, staged,
+                                                           a_t, b_t);
                               };
                               constexpr int wide = Wide<T>::size;
+                              if (plan.together > 1)
+                                  return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 1, false, true>)
+                                                      : launch(matmul_skinny_dot_kernel<T, wide, 1, true, true>);
                               if (plan.held == 1)
-                                  return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 1, false>)
-                                                      : launch(matmul_skinny_dot_kernel<T, wide, 1, true>);
-                              return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 4, false>)
-                                                  : launch(matmul_skinny_dot_kernel<T, wide, 4, true>);
+                                  return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 1, false, false>)
+                                                      : launch(matmul_skinny_dot_kernel<T, wide, 1, true, false>);
+                              return plan.vectors ? launch(matmul_skinny_dot_kernel<T, wide, 4, false, false>)
+                                                  : launch(matmul_skinny_dot_kernel<T, wide, 4, true, false>);
                           });
 }
 
