@@ -184,8 +184,8 @@ static inline int64_t matmul_mma_bytes(int tile_m, int tile_n) {
     return (int64_t)MATMUL_MMA_STAGES * (tile_m + tile_n) * MATMUL_MMA_DEPTH * 2;
 }
 
-/* Microseconds of kernels: fits to 25,000 runs of 800 products drawn at random, on an H100, by 0.14 of their logarithm
- * (docs/experiments/2026-11-27-shapes.md). A step takes longer the fuller the GPU is. */
+/* Microseconds of kernels: fits to 28,000 runs of 1,100 products on an H200, half of them drawn at random, by 0.10 to
+ * 0.15 of their logarithm (docs/experiments/2026-11-28-shapes.md). A step takes longer the fuller the GPU is. */
 typedef struct matmul_times {
     double start, block, step, crowded;
     double add, part;        /* where blocks share k: the addition of parts; a million elements of one of them */
@@ -235,7 +235,7 @@ typedef struct matmul_tile {
 /* The tiles that a kernel has; the depth of a step, and the steps that each of the blocks has that share a tile. */
 typedef struct matmul_tiles {
     int count, depth, least;
-    matmul_tile of[6];
+    matmul_tile of[7];
 } matmul_tiles;
 static inline const matmul_tiles *matmul_tiles_among(matmul_kernel kernel, const matmul_tiles *mma,
                                                      const matmul_tiles *ksplit, const matmul_tiles *tf32,
@@ -246,31 +246,33 @@ static inline const matmul_tiles *matmul_early_tiles_of(matmul_kernel kernel) {
     static const matmul_tiles mma = {2,
                                      MATMUL_MMA_DEPTH,
                                      3,
-                                     {{128, 128, 2, {0.75, 1.9, 0.87, 0.72, 0.9, 4.7, 0.8, 0, 1.5, 0}},
-                                      {64, 64, 4, {1.6, 0.62, 0.34, 1.29, 1.1, 2.4, 0.9, 0.26, 1.9, 0}}}},
-                              ksplit = {4,
+                                     {{128, 128, 2, {1.3, 1.57, 0.885, 0.814, 0.978, 2.52, 0.981, 0, 2.28, 0}},
+                                      {64, 64, 4, {2, 0.621, 0.318, 0.871, 0.661, 2.57, 1.34, 0.265, 2.83, 0}}}},
+                              ksplit = {5,
                                         MATMUL_KSPLIT_DEPTH,
                                         2,
-                                        {{64, 64, 3, {1.4, 1.83, 0.73, 0.96, 0, 3.7, 0.97, 0.21, 1.42, 0.05}},
-                                         {32, 32, 6, {1.17, 1.6, 0.62, 1.2, 0.36, 4.3, 0.8, 0.36, 1.3, 0.045}},
-                                         {64, 16, 6, {0.6, 1.85, 0.51, 1.19, 0.55, 6.6, 1.4, 0.24, 1.5, 0.075}},
-                                         {16, 64, 6, {0.76, 1.65, 0.45, 1.2, 0.6, 5.5, 1.57, 0, 1.6, 0.09}}}},
-                              tf32 = {6,
+                                        {{64, 64, 3, {1.76, 1.13, 0.714, 0.92, 0, 3.39, 1.32, 0.222, 1.71, 0.04}},
+                                         {32, 32, 6, {1.68, 0.88, 0.584, 0.894, 0.27, 3.99, 1.64, 0.376, 1.43, 0.036}},
+                                         {64, 16, 6, {1.41, 0.84, 0.465, 1.17, 0.6, 3.95, 2.54, 0.244, 1.72, 0.035}},
+                                         {16, 64, 6, {1.48, 0.86, 0.435, 1.18, 0.55, 3.6, 2.41, 0.016, 1.7, 0.051}},
+                                         {16, 16, 6, {0.55, 2.02, 0.116, 0.71, 0, 0, 4.85, 0.022, 1.48, 0.042}}}},
+                              tf32 = {7,
                                       MATMUL_TF32_DEPTH,
-                                      3,
-                                      {{64, 64, 3, {0.77, 2.14, 0.79, 1.6, 0.57, 2.6, 0.73, 0.07, 1.68, 0.043}},
-                                       {32, 32, 5, {1.1, 1.6, 0.4, 1.24, 0.6, 5.0, 1.2, 0.17, 1.6, 0.095}},
-                                       {64, 32, 5, {0.7, 2.1, 0.54, 1.9, 0.66, 4.3, 0.8, 0.16, 1.74, 0.07}},
-                                       {32, 64, 5, {1.0, 1.8, 0.53, 1.86, 0.62, 4.3, 1.1, 0, 2.2, 0.08}},
-                                       {64, 16, 5, {1.5, 1.0, 0.41, 1.32, 0.68, 5.5, 1.8, 0.42, 1.9, 0.11}},
-                                       {16, 64, 5, {1.1, 1.4, 0.4, 1.25, 0.7, 4.9, 1.5, 0, 1.87, 0.105}}}},
+                                      2,
+                                      {{64, 64, 3, {1.56, 1.5, 0.848, 1.32, 0, 2.73, 1.22, 0.0821, 2.09, 0.0434}},
+                                       {32, 32, 5, {1.45, 1.13, 0.446, 1.03, 0.459, 2.89, 1.72, 0.191, 1.56, 0.0752}},
+                                       {64, 32, 5, {1.53, 1.25, 0.619, 1.52, 0.292, 3.06, 1.19, 0.177, 1.98, 0.0664}},
+                                       {32, 64, 5, {1.79, 1.04, 0.617, 1.58, 0.17, 2.9, 1.53, 0.0244, 2.77, 0.0571}},
+                                       {64, 16, 5, {1.8, 0.584, 0.448, 1.07, 0.579, 3.65, 2.47, 0.45, 2.4, 0.0933}},
+                                       {16, 64, 5, {1.35, 1.04, 0.438, 1.12, 0.572, 2.92, 2.15, 0.0286, 2.22, 0.0787}},
+                                       {16, 16, 4, {0.3, 2, 0.113, 0.405, 0, 0, 2.03, 0, 2.15, 0.106}}}},
                               f32 = {4,
                                      MATMUL_F32_DEPTH,
                                      6,
                                      {{256, 128, 1, {4.4, 1.6, 2.9, 0.28, 0, 0, 2.5, 1.2, 3.6, 0.035}},
                                       {128, 128, 2, {0.8, 5.0, 2.4, 1.1, 0, 0, 1.2, 2.8, 1.8, 0.04}},
-                                      {64, 64, 3, {0.5, 2.0, 0.36, 1.17, 0.9, 4.6, 0.75, 1.4, 1.13, 0.04}},
-                                      {32, 64, 3, {1.4, 0.72, 0.24, 0.67, 1.0, 5.7, 2.2, 0.15, 2.7, 0.06}}}};
+                                      {64, 64, 3, {0.628, 1.6, 0.439, 0.983, 0.796, 4.09, 1.2, 1.27, 1.54, 0.0439}},
+                                      {32, 64, 3, {1.54, 0.551, 0.305, 0.613, 0.854, 3.88, 2.14, 0.16, 2.82, 0.0305}}}};
     return matmul_tiles_among(kernel, &mma, &ksplit, &tf32, &f32);
 }
 /* Before Hopper kernels do not begin early: fits to 6,000 runs of 230 products by an H100 taken for a GPU of 8.6, by
@@ -309,8 +311,10 @@ static inline const matmul_tiles *matmul_portable_tiles_of(matmul_kernel kernel)
 static inline const matmul_tiles *matmul_tiles_of(matmul_kernel kernel, const vb_gpu *gpu) {
     return vb_begins_early(gpu) ? matmul_early_tiles_of(kernel) : matmul_portable_tiles_of(kernel);
 }
-/* A product by one of a kernel's tiles. No blocks share large tiles of matmul_f32. Shared memory may hold fewer blocks
- * of matmul_mma than registers do, which the times before Hopper leave out: no places are none. */
+enum { MATMUL_WARPS_SHARE = 16 * 16 }; /* outputs of a tile whose k the warps of its block share */
+/* A product by one of a kernel's tiles. No blocks share large tiles of matmul_f32, nor tiles whose warps share k.
+ * Shared memory may hold fewer blocks of matmul_mma than registers do, which the times before Hopper leave out: no
+ * places are none. */
 static inline matmul_ksplit_plan matmul_plan_tile(matmul_kernel kernel, int nth, const vb_matmul_args *x,
                                                   const vb_gpu *gpu) {
     const matmul_tiles *const tiles = matmul_tiles_of(kernel, gpu);
@@ -322,7 +326,7 @@ static inline matmul_ksplit_plan matmul_plan_tile(matmul_kernel kernel, int nth,
     if (room == 0) return plan;
     plan.places = (early && room < tile.blocks ? room : tile.blocks) * gpu->multiprocessors;
     plan.tiles = vb_ceil_div(x->m, tile.m) * vb_ceil_div(x->n, tile.n) * x->batch;
-    const int shared = kernel != MATMUL_F32 || tile.m <= 64;
+    const int shared = (kernel != MATMUL_F32 || tile.m <= 64) && tile.m * tile.n > MATMUL_WARPS_SHARE;
     if (shared) plan.parts = matmul_parts(plan.tiles, plan.steps, plan.places, tiles->least);
     plan.time = shared && (kernel != MATMUL_F32 || !early)
                     ? matmul_fewest_parts(&plan, &tile.times, x, tiles->least, early ? 1 : 6)
@@ -502,16 +506,17 @@ static inline double matmul_sm90_time(const vb_matmul_args *x, const matmul_sm90
     const int64_t tiles = matmul_sm90_tiles(x, plan->tile_n), whole = matmul_sm90_whole(x, plan, multiprocessors),
                   items = (tiles - whole) * parts, last = items % multiprocessors,
                   steps = vb_ceil_div(x->k, 64), part = vb_ceil_div(steps, parts);
-    const double tile = (wide ? 2.9 : 2.0) + (odd && (parts == 1 || plan->meet) ? wide ? 2.5 : 1.6 : 0),
-                 step = wide ? 1.1 : 0.67;
+    const double tile = (wide ? 1.7 : 1.1) + (odd && (parts == 1 || plan->meet) ? wide ? 2.2 : 1.35 : 0),
+                 step = (wide ? 1.1 : 0.635) * (x->a_transposed ? 1.09 : 1);
     double blocks = (double)(whole / multiprocessors) * (tile + step * (double)steps) +
                     (double)(items / multiprocessors) * (tile + step * (double)part);
     if (last) blocks += tile + step * (0.4 + 0.6 * (double)last / multiprocessors) * (double)part;
-    const double memory = 2 / 1.8e6 * ((double)x->m * x->k + (double)x->k * x->n) * x->batch;
+    const double memory = 2 / 2.1e6 * ((double)x->m * x->k + (double)x->k * x->n) * x->batch;
     if (blocks < memory) blocks = memory;
-    if (parts == 1) return 2.1 + blocks;
-    if (plan->meet) return 4.2 + (wide ? 1.6 : 0.55) * parts + blocks;
-    return 3.3 + 3e-6 * parts * x->m * x->n * x->batch + blocks;
+    const double c = matmul_millions_of_c(x), time = 2.9 + blocks + 0.43 * c;
+    if (parts == 1) return time;
+    if (plan->meet) return time + 2.1 + (wide ? 1.4 : 0.55) * parts;
+    return time + 1.4 + 2.2 * parts * c;
 }
 /* Blocks share k where tiles are fewer than multiprocessors, or those of the last round. Pairs of them take no more
  * rounds. */
@@ -560,10 +565,23 @@ static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *
     return matmul_plan_of(MATMUL_MMA, x, gpu).time + (copies > 0 ? 0.3 : 0) + copies;
 }
 
+/* A fit to 540 runs on an H200, by 0.12 of their logarithm. Operands whose k is not innermost take longer, and so do
+ * pairs of C that are written one by one. */
 static inline double gemm_m64_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const int turned = gemm_m64_turned(x);
-    int ksplit = 1;
-    return gemm_m64_plan(&ksplit, turned ? x->n : x->m, turned ? x->m : x->n, x->k, x->batch, gpu->multiprocessors);
+    const int turned = gemm_m64_turned(x), odd_c = x->c_stride % 2 != 0 || x->c_batch_stride % 2 != 0,
+              few_across = turned ? !x->b_transposed : x->a_transposed,
+              many_across = turned ? x->a_transposed : !x->b_transposed;
+    const int64_t few = turned ? x->n : x->m, many = turned ? x->m : x->n,
+                  tiles = vb_ceil_div(many, GEMM_M64_TILE) * x->batch, steps = vb_ceil_div(x->k, GEMM_M64_DEPTH);
+    const int ksplit = gemm_m64_ksplit(few, many, x->k, x->batch, gpu->multiprocessors), large = few > 32;
+    const double taken = (double)(tiles * ksplit) / (2.0 * gpu->multiprocessors), rounds = taken > 1 ? taken : 1,
+                 step = (0.14 + 0.61 * (taken < 1 ? taken : 1)) * (large ? 1.27 : 1) *
+                        (1 + 0.34 * many_across + 0.36 * few_across),
+                 waited = rounds * (1.26 + step * (double)vb_ceil_div(steps, ksplit)),
+                 moved = 2e-6 * (double)x->batch * ((double)few + (double)many) * (double)x->k /
+                         (many_across ? 2.14 : 2.53);
+    return 0.35 + (waited > moved ? waited : moved) + (ksplit > 1 ? large ? 2.6 : 0.8 : 0) +
+           2 * matmul_millions_of_c(x) * (0.24 + 1.8 * odd_c + 0.16 * turned);
 }
 /* Whether gemm_m64_sm90 takes operands of such sizes. Where k has to be shared, more than 32 rows of sums take too long
  * to exchange. */
@@ -577,7 +595,8 @@ static inline int gemm_m64_fits(const vb_matmul_args *x, const vb_gpu *gpu) {
 static inline int gemm_m64_pays(const vb_matmul_args *x, double time, const vb_gpu *gpu) {
     const int64_t many = gemm_m64_turned(x) ? x->m : x->n;
     return x->k > 16 && 2 * many >= GEMM_M64_TILE && time < matmul_ksplit_time(x, gpu) &&
-           time < matmul_vectors_time(x, gpu);
+           time < matmul_vectors_time(x, gpu) &&
+           (!matmul_operand_vectors(x) || time < 1.1 * matmul_plan_of(MATMUL_MMA, x, gpu).time);
 }
 static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
     if (!matmul_operand_vectors(x) || !gemm_m64_fits(x, gpu)) return 0;
@@ -599,7 +618,9 @@ static inline int matmul_3xf16_suits(const vb_matmul_args *x, const vb_gpu *gpu)
 static inline int matmul_thin_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     if (x->k > 16 || !vb_tiles_fit(x->m, 16, x->n, 8)) return 0;
     if (gpu->capability < 80 || x->k == 0) return 1;
-    const double time = 0.8 * matmul_thin_time(x, gpu); /* its own is the surest of these times */
+    /* Its own is the surest of these times, of F32 on Hopper for the shortest k alone. */
+    const int early = gpu->capability >= 90;
+    const double time = (!early ? 0.8 : x->type != VB_F32 ? 0.7 : x->k > 4 ? 1 : 0.8) * matmul_thin_time(x, gpu);
     if (x->type != VB_F32) return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
     if (x->precision == VB_PRECISION_IEEE) return time < matmul_f32_time(x, gpu);
     return time < matmul_tf32_time(x, gpu) && (x->k <= 8 || time < matmul_f32_time(x, gpu));
@@ -607,9 +628,10 @@ static inline int matmul_thin_suits(const vb_matmul_args *x, const vb_gpu *gpu) 
 /* Whether matmul_short takes it, and in less time than other kernels of tiles. */
 static inline int matmul_short_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     if (gpu->capability < 80 || x->type == VB_F32 || x->k <= 0 || x->k > MATMUL_SHORT_MOST_K || x->m <= 16 ||
-        x->n <= 16 || !vb_tiles_fit(x->m, 16, x->n, 16) || gemm_m64_takes(x, gpu))
+        x->n <= 16 || !vb_tiles_fit(x->m, 16, x->n, 16))
         return 0;
     const double time = matmul_short_time(x, gpu);
+    if (gemm_m64_takes(x, gpu) && gemm_m64_time(x, gpu) < time) return 0;
     return (x->k > 16 || time < matmul_thin_time(x, gpu)) && time < matmul_ksplit_time(x, gpu) &&
            time < matmul_vectors_time(x, gpu);
 }
@@ -655,14 +677,18 @@ static inline int matmul_skinny_pays(const vb_matmul_args *x, const vb_gpu *gpu)
 /* Few tiles do not repay the conversion, unless k is short, nor do few columns of a tile. */
 static inline int gemm_3xf16_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int64_t tiles = vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128);
-    if (4 * tiles >= gpu->multiprocessors && x->n >= 256) return 1;
+    if (5 * tiles >= gpu->multiprocessors && x->n >= 256) return 1;
     return (x->n >= 256 ? 0.6 : 1.0) * matmul_3xf16_time(x, gpu) < matmul_tf32_time(x, gpu);
 }
 
-/* Few tiles of a long k are shared by more blocks than a cluster has, small ones by matmul_ksplit. */
+/* Few tiles of a long k are shared by more blocks than a cluster has, small ones by matmul_ksplit. Of the longest,
+ * whose last tile of rows is not filled, clusters took up to 1.5 times as long as blocks that share k in memory. */
+enum { GEMM_SM90_LONG_K = 9000 };
 static inline int gemm_sm90_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
-    return matmul_sm90_plan_of(x, gpu->multiprocessors).parts < 4 &&
-           0.9 * matmul_vectors_time(x, gpu) < matmul_ksplit_time(x, gpu);
+    const int large = matmul_contiguous(x) && (double)x->m * x->k * x->n >= 64e6,
+              parts = matmul_sm90_plan_of(x, gpu->multiprocessors).parts;
+    if (x->k >= GEMM_SM90_LONG_K && parts > 2 && x->m % MATMUL_SM90_TILE_M != 0) return 0;
+    return large || (parts < 4 && 0.9 * matmul_vectors_time(x, gpu) < matmul_ksplit_time(x, gpu));
 }
 
 /* Small products end sooner in small tiles. */
@@ -676,8 +702,7 @@ static inline matmul_kernel choose_matmul_sm90(const vb_matmul_args *x, const vb
     const int f32 = x->type == VB_F32;
     if (!matmul_sm90_fits(x)) return MATMUL_NONE;
     if (gemm_m64_takes(x, gpu)) return GEMM_M64_SM90;
-    const int large = matmul_contiguous(x) && (double)x->m * x->k * x->n >= 64e6;
-    if (gemm_sm90_takes(x) && (large || gemm_sm90_pays(x, gpu))) return GEMM_SM90;
+    if (gemm_sm90_takes(x) && gemm_sm90_pays(x, gpu)) return GEMM_SM90;
     if (f32 && room && matmul_contiguous(x) && gemm_3xf16_suits(x) && gemm_3xf16_pays(x, gpu)) return GEMM_3XF16_SM90;
     if (matmul_mma_pays(x, gpu)) return MATMUL_MMA;
     if (room && matmul_padded_m64_suits(x, gpu)) return MATMUL_PADDED_M64_SM90;

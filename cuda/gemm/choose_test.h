@@ -75,7 +75,7 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
     case MATMUL_KSPLIT: CHECK_IT(ampere && !f32); break;
     case MATMUL_MMA: CHECK_IT(ampere && !f32 && matmul_operand_vectors(x) && gpu->shared_bytes >= 96 << 10); break;
     case MATMUL_3XTF32_ANY:
-        CHECK_IT(ampere && f32 && x->precision != VB_PRECISION_IEEE && gpu->shared_bytes >= 54 << 10);
+        CHECK_IT(ampere && f32 && x->precision != VB_PRECISION_IEEE && gpu->shared_bytes >= 72 << 10);
         break;
     case MATMUL_TF32:
         CHECK_IT(ampere && f32 && x->precision == VB_PRECISION_TF32 && gpu->shared_bytes >= 80 << 10);

@@ -2,9 +2,10 @@
 // sizes and batches. Where tiles are few, blocks share the k of a tile.
 //
 //   grid     (ceil(m / BM) * ceil(n / BN) in bands (matmul.cuh), matrices, blocks that share k)
-//   block    4 warps for BM x BN = 64 x 64, 64 x 32, 32 x 64, 32 x 32, 64 x 16 or 16 x 64 outputs
-//   shared   three stages of A and B, 32 along k, as they are stored: [BM][36] where rows run along k, else
-//            [32][BM + 8]: 54 KiB at most; then C
+//   block    4 warps for BM x BN = 64 x 64, 64 x 32, 32 x 64, 32 x 32, 64 x 16 or 16 x 64 outputs; for 16 x 16, whose k
+//            they share
+//   shared   three stages of A and B, 32 along k (128 for 16 x 16), as they are stored: [BM][36] where rows run along
+//            k, else [32][BM + 8]: 72 KiB at most; then C
 //   moves    about (1 / BM + 1 / BN) m n k * 4 bytes from L2, 3 * 2 m n k FLOPs; 8 bytes an output and block that
 //            shares k, which add_parts adds up
 //   bound    tensor cores, as far as mma.sync feeds Hopper's; few tiles: latency
@@ -16,14 +17,14 @@
 namespace vb {
 namespace {
 
-constexpr int depth = MATMUL_TF32_DEPTH, stages = 3, threads = 128;
+constexpr int stages = 3, threads = 128;
 
-// A tile as it is stored: [SIDE][depth] where BY_K, else [depth][SIDE]. A row begins anywhere, and is copied by aligned
+// A tile as it is stored: [SIDE][DEPTH] where BY_K, else [DEPTH][SIDE]. A row begins anywhere, and is copied by aligned
 // vectors.
 // So its first element lies up to three floats into its row of the tile, equally far in rows four apart.
-template <bool BY_K, int SIDE>
+template <bool BY_K, int SIDE, int DEPTH>
 struct Tile {
-    static constexpr int rows = BY_K ? SIDE : depth, columns = BY_K ? depth : SIDE, width = columns + (BY_K ? 4 : 8);
+    static constexpr int rows = BY_K ? SIDE : DEPTH, columns = BY_K ? DEPTH : SIDE, width = columns + (BY_K ? 4 : 8);
     static constexpr int floats = rows * width, chunks = columns / 4, apart = threads / chunks;
     static_assert(apart % 4 == 0 && rows % apart == 0 && rows <= threads, "a thread's rows begin alike");
 
@@ -68,7 +69,7 @@ struct Tile {
             const int bytes = (int)threadIdx.x < left_rows ? larger(0, smaller(4, extra_late + left - columns)) * 4 : 0;
             copy_async_part(to + (threadIdx.x * width + columns) * 4, bytes ? extra : nothing, bytes);
         }
-        const int64_t advance = BY_K ? depth : depth / apart * step;
+        const int64_t advance = BY_K ? DEPTH : DEPTH / apart * step;
         from += advance, extra += advance;
     }
 };
@@ -97,17 +98,20 @@ struct Settle {
     }
 };
 
-template <int BM, int BN, int WARPS_M, bool A_T, bool B_T>
+// Warps that share the k of a stage have 32 of it each.
+template <int BM, int BN, int WARPS_M, int WARPS_K, bool A_T, bool B_T>
 __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
     matmul_3xtf32_any_kernel(const MatMulProblem<float> all, KParts parts) {
 #if __CUDA_ARCH__ >= 800
-    using A = Tile<!A_T, BM>;
-    using B = Tile<B_T, BN>;
-    constexpr int WARPS_N = 4 / WARPS_M, R = BM / WARPS_M / 16, Q = BN / WARPS_N / 8;
+    constexpr int of_warp = MATMUL_TF32_DEPTH, depth = of_warp * WARPS_K;
+    using A = Tile<!A_T, BM, depth>;
+    using B = Tile<B_T, BN, depth>;
+    constexpr int WARPS_N = 4 / WARPS_M / WARPS_K, R = BM / WARPS_M / 16, Q = BN / WARPS_N / 8;
     // A product waits for the product before it with the same sum. Where a warp has few sums, each of the three
     // products has its own.
     constexpr int sums = R * Q <= 2 ? 3 : 1;
     constexpr int stage_floats = A::floats + B::floats, result_width = BN + 4;
+    static_assert(WARPS_K * BM * result_width <= stage_floats || WARPS_K == 1, "sums take the place of a stage");
     static_assert(BM * result_width <= stages * stage_floats, "C takes the place of the stages");
     extern __shared__ __align__(16) float tiles[];
     MatMulProblem<float> p = all;
@@ -117,7 +121,8 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
     const int64_t m0 = tile.row * BM, n0 = tile.col * BN;
     const int rows = (int)smaller<int64_t>(BM, p.m - m0), columns = (int)smaller<int64_t>(BN, p.n - n0);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int warp_m = warp / WARPS_N * (BM / WARPS_M), warp_n = warp % WARPS_N * (BN / WARPS_N);
+    const int warp_m = warp / WARPS_N % WARPS_M * (BM / WARPS_M), warp_n = warp % WARPS_N * (BN / WARPS_N);
+    const int warp_k = warp / (WARPS_N * WARPS_M);
     A a_tile(p.a, p.a_stride, m0);
     B b_tile(p.b, p.b_stride, n0);
     // Of this lane's fragments: rows of the tile that differ by multiples of four begin alike.
@@ -148,12 +153,14 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
         const float *const a = in_use + a_late, *const b = in_use + A::floats + b_late;
         stage = stage == stages - 1 ? 0 : stage + 1;
 #pragma unroll
-        for (int d = 0; d < depth; d += 16) {
+        for (int i = 0; i < of_warp; i += 16) {
+            const int d = WARPS_K > 1 ? warp_k * of_warp + i : i;
             if (d > 0 && k + d >= p.k) break; // zeros
             float part[sums][R][Q][4];
 #pragma unroll
-            for (int e8 = d; e8 < d + 16; e8 += 8) {
-                const bool first = e8 == d;
+            for (int eight = 0; eight < 16; eight += 8) {
+                const bool first = eight == 0;
+                const int e8 = d + eight;
                 unsigned high_a[R][4], low_a[R][4], high_b[Q][2], low_b[Q][2];
 #pragma unroll
                 for (int r = 0; r < R; r++)
@@ -197,17 +204,32 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
     const int row = warp_m + g, column = warp_n + t * 2; // of the thread's first two sums
     if (parts.count > 1) return store_part(parts, p, sum, m0 + row, n0 + column);
 
-    bool finite = true;
-#pragma unroll
-    for (int r = 0; r < R; r++)
-#pragma unroll
-        for (int q = 0; q < Q; q++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) finite &= finite_sum(sum[r][q][e]), sum[r][q][e] *= lowered;
-    const bool again = __syncthreads_or(!finite); // all have left the last stage
+    bool finite = true, again;
     float(*const result)[result_width] = (float(*)[result_width])tiles;
-    place_sums(result, sum, row, column);
-    __syncthreads();
+    if (WARPS_K > 1) { // the sums of all warps, in the order of k
+        __syncthreads(); // all have left the last stage
+        place_sums(result + warp_k * BM, sum, row, column);
+        __syncthreads();
+#pragma unroll
+        for (int i = threadIdx.x; i < BM * BN; i += threads) {
+            float *const at = &result[i / BN][i % BN];
+            float all = *at;
+#pragma unroll
+            for (int w = 1; w < WARPS_K; w++) all += at[w * BM * result_width];
+            finite &= finite_sum(all), *at = all * lowered;
+        }
+        again = __syncthreads_or(!finite);
+    } else {
+#pragma unroll
+        for (int r = 0; r < R; r++)
+#pragma unroll
+            for (int q = 0; q < Q; q++)
+#pragma unroll
+                for (int e = 0; e < 4; e++) finite &= finite_sum(sum[r][q][e]), sum[r][q][e] *= lowered;
+        again = __syncthreads_or(!finite); // all have left the last stage
+        place_sums(result, sum, row, column);
+        __syncthreads();
+    }
     if (again) {
         const Settle settle = {all, A_T, B_T};
         for (int i = threadIdx.x; i < rows * BN; i += threads) {
@@ -242,7 +264,7 @@ __global__ void __launch_bounds__(threads, BM *BN == 4096 ? 3 : 5)
 #endif
 }
 
-template <int BM, int BN, int WARPS_M>
+template <int BM, int BN, int WARPS_M, int WARPS_K = 1>
 vb_status launch_any(const vb_matmul_args &x, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     KParts parts;
@@ -251,9 +273,11 @@ vb_status launch_any(const vb_matmul_args &x, vb_stream *stream) {
         constexpr bool A_T = decltype(a_t)::value, B_T = decltype(b_t)::value;
         return for_batches<float>(x, BM, BN, [&](const MatMulProblem<float> &p, dim3 grid) {
             grid.z = (unsigned)parts.count;
-            constexpr int bytes = stages * (Tile<!A_T, BM>::floats + Tile<B_T, BN>::floats) * 4;
-            return launch_overlapped(stream, grid, threads, bytes,
-                                     matmul_3xtf32_any_kernel<BM, BN, WARPS_M, A_T, B_T>, p, parts);
+            constexpr int depth = MATMUL_TF32_DEPTH * WARPS_K;
+            constexpr int bytes = (Tile<!A_T, BM, depth>::floats + Tile<B_T, BN, depth>::floats) * 4;
+            const int in_use = WARPS_K > 1 ? (int)smaller<int64_t>(stages, ceil_div<int64_t>(x.k, depth)) : stages;
+            return launch_overlapped(stream, grid, threads, in_use * bytes,
+                                     matmul_3xtf32_any_kernel<BM, BN, WARPS_M, WARPS_K, A_T, B_T>, p, parts);
         });
     }));
     const Settle settle = {MatMulProblem<float>(x), x.a_transposed != 0, x.b_transposed != 0};
@@ -265,6 +289,7 @@ vb_status launch_any(const vb_matmul_args &x, vb_stream *stream) {
 vb_status matmul_3xtf32_any(const vb_matmul_args &x, vb_stream *stream) {
     const vb_gpu gpu = gpu_of(stream);
     const matmul_ksplit_plan plan = matmul_plan_of(MATMUL_3XTF32_ANY, &x, &gpu);
+    if (plan.tile_m == 16 && plan.tile_n == 16) return launch_any<16, 16, 1, 4>(x, stream);
     if (plan.tile_m == 32 && plan.tile_n == 64) return launch_any<32, 64, 2>(x, stream);
     if (plan.tile_m == 32) return launch_any<32, 32, 2>(x, stream);
     if (plan.tile_n == 32) return launch_any<64, 32, 2>(x, stream);

@@ -106,6 +106,8 @@ func matMulWithOp() *Op {
 			Case{Label: "aligned", Dims: []int{1, 144, 264, 136}, Flags: layout}, Case{Label: "deep", Dims: []int{1, 7, 4104, 24}, Flags: layout},
 			// rows that begin anywhere, of which a block has some
 			Case{Label: "thin_odd_columns", Dims: []int{1, 1200, 3, 3001}, Flags: layout}, Case{Label: "thin_pairs", Dims: []int{3, 301, 12, 1502}, Flags: layout},
+			// small matrices, whose terms the warps of a block share
+			Case{Label: "small", Dims: []int{67, 13, 437, 11}, Flags: layout}, Case{Label: "small_short", Dims: []int{130, 9, 97, 10}, Flags: layout},
 			Case{Label: "cube", Dims: []int{1, 4096, 4096, 4096}, Flags: layout, Bench: true, Large: true},
 			Case{Label: "heads", Dims: []int{64, 512, 128, 512}, Flags: layout, Bench: true, Large: true})...)
 		cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16},
@@ -126,7 +128,8 @@ func matMulWithOp() *Op {
 	}
 	cases = append(cases, each(floats, // one row or column of matrices of which a block has several
 		Case{Label: "many_columns", Dims: []int{301, 5, 264, 1}, Flags: "nt"},
-		Case{Label: "many_rows", Dims: []int{301, 1, 267, 3}, Flags: "nt"})...)
+		Case{Label: "many_rows", Dims: []int{301, 1, 267, 3}, Flags: "nt"},
+		Case{Label: "odd_rows_alike", Dims: []int{1, 1, 1029, 4001}, Flags: "nt"}, Case{Label: "odd_rows_alike", Dims: []int{2, 2999, 517, 1}, Flags: "nn"})...)
 	cases = append(cases, each([]tensor.DType{tensor.F32}, // rows that begin anywhere, or at even elements
 		Case{Label: "parts_odd_columns", Dims: []int{1, 900, 300, 901}, Flags: "nt"},
 		Case{Label: "parts_even_columns", Dims: []int{1, 900, 300, 902}, Flags: "tn"})...)
