@@ -238,20 +238,17 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     const unsigned own = shared_address(memory) + warp * UNITS * 1024,
                    from = own + turned(lane / 8 % 2 * 8 + lane % 8, lane / 16);
     unsigned to = own + turned(row, piece);
-    // Tiles are asked for in turn: of codes, `source` is where the thread's rows of the next one begin.
     const int own_piece = across * warp + piece;
-    const char *source = static_cast<const char *>(job.matrix[0].weights) + (int64_t)(first * 16 + row) * row_bytes +
-        16 * own_piece;
-    int rows_from = own_piece < pieces ? row : INT32_MAX; // the first of them; of no row behind the last piece
+    int rows_from = own_piece < pieces ? row : INT32_MAX; // the first row of a thread, of none behind the last piece
     if (SOURCE == CODES) asm volatile("" : "+r"(to), "+r"(rows_from)); // kept, not found anew for each tile
     // Asks for tile t, which lies in stage t % STAGES, `at` bytes behind the first.
     const auto fetch = [&](int t, int at) {
         if (t < count) {
             const int tile = first + t * step, j = job.matrix_of(tile), r = job.row_in(j, tile);
             int rows = own_piece < pieces ? job.matrix[j].n - r - row : 0;
-            const char *w = source;
             if (SOURCE == CODES) rows = job.matrix[j].n - r - rows_from;
-            w = static_cast<const char *>(job.matrix[j].weights) + (int64_t)(r + row) * row_bytes + 16 * own_piece;
+            const char *const w = static_cast<const char *>(job.matrix[j].weights) + (int64_t)(r + row) * row_bytes +
+                16 * own_piece;
 #pragma unroll
             for (int i = 0; i < 16; i += down) // of two units each other time the rows are 4 to 7, or 12 to 15
                 copy_async((UNITS == 2 ? to ^ i % 8 * 16 : to) + at + i * across * 16, w + (int64_t)i * row_bytes,
