@@ -268,7 +268,7 @@ func greet(conn net.Conn, token string, timeout time.Duration) (arrival, bool) {
 		return a, false
 	}
 	if err := readJSON(conn, &a.hello); err != nil || len(a.Challenge) != challengeBytes {
-		return a, false
+		return arrival{conn: conn}, false
 	}
 	a.Member.Host = clip(a.Member.Host)
 	if !hmac.Equal(a.Proof, proof(token, fmt.Sprintf("rank %d", a.Rank), slices.Concat(challenge, a.Challenge))) {
