@@ -370,6 +370,7 @@ __global__ void __launch_bounds__(product_threads, 1)
             at.advance();
             sm90::settle(sum);
             if constexpr (Stage::stores_boxes) {
+                static_assert(width == 128, "two boxes, of which one may still be read");
                 if (!p.add && p.vectors) {
                     char *const boxes = ring + Stage::ring_bytes + (consumer * 4 + warp) * 2 * Stage::result_box;
 #pragma unroll
