@@ -191,7 +191,7 @@ static inline double matmul_skinny_plan_time(const matmul_skinny_plan plan, cons
                   copies = vb_ceil_div(most * plan.k_each, 8 * 32 * MATMUL_SKINNY_WARPS); /* of the few, 8 a thread */
     if (few == 1 && (plan.lanes || plan.lone)) {
         matmul_skinny_plan one = plan;
-        if (gpu->capability < 90) return matmul_skinny_time_before_hopper(&plan, x, gpu->multiprocessors);
+        if (!vb_begins_early(gpu)) return matmul_skinny_time_before_hopper(&plan, x, gpu->multiprocessors);
         return plan.lone ? matmul_skinny_plan_lone(&one, x, gpu->multiprocessors)
                          : matmul_skinny_plan_dot(&one, x, gpu->multiprocessors);
     }
