@@ -69,8 +69,16 @@ static inline bool take(void *copy, size_t size, const void *args) {
 /* Calls the device's kernel. A kernel that refuses a value only it can see, as the ids on a CPU, gives the reason
  * itself. */
 #define RUN(op, ...) \
-    (stream->invalid_argument = NULL, \
-     stream->device->backend->op ? stream->device->backend->op(__VA_ARGS__) : VB_UNSUPPORTED)
+    (stream->invalid_argument = stream->kernel = NULL, \
+     ran(#op, stream, stream->device->backend->op ? stream->device->backend->op(__VA_ARGS__) : VB_UNSUPPORTED))
+
+/* Notes the form of a CPU's kernel that ran, for vb_last_kernel and the trace: the instructions that it may use, where
+ * it has not noted its name itself. Kernels of GPUs note theirs when they are launched. */
+void vb_cpu_ran(const char *op, vb_stream *stream);
+static inline vb_status ran(const char *op, vb_stream *stream, vb_status status) {
+    if (status == VB_OK && stream->device->backend == &vb_cpu_backend) vb_cpu_ran(op, stream);
+    return status;
+}
 
 /* Runs the device's kernel of an operation of VB_COMPOSED and returns; goes on where the device has none for these
  * arguments. */

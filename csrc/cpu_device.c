@@ -9,7 +9,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "checks.h"
 #include "cpu.h"
+#include "trace.h"
 
 #if VB_X86
 #include <cpuid.h>
@@ -61,9 +63,10 @@ static bool has_vbmi(void) {
 #endif
 }
 
+static const char *const names[VB_SIMD_LEVELS] = {"plain", "avx2", "avx512"};
+
 /* The best level, lowered to the level that VIBRANT_SIMD names; false where it names no level. "amx" is the best. */
 static bool choose_simd(vb_simd *simd, bool *tiles) {
-    static const char *const names[VB_SIMD_LEVELS] = {"plain", "avx2", "avx512"};
     *simd = best_simd();
     *tiles = false;
     const char *limit = getenv("VIBRANT_SIMD");
@@ -117,6 +120,7 @@ static vb_status device_open(vb_device **device, int index, const vb_device_opti
     d->simd = simd;
     d->tiles = tiles;
     d->vbmi = simd == VB_SIMD_AVX512 && has_vbmi();
+    d->traced = vb_trace_asks("kernels");
     atomic_init(&d->references, 1);
     d->pool = vb_cpu_pool_create(threads);
     if (!d->pool) {
@@ -269,6 +273,12 @@ void vb_cpu_stream_destroy(vb_stream *stream) {
     vb_cpu_free(((vb_cpu_stream *)stream)->scratch, device);
     free(stream);
     release(device);
+}
+
+void vb_cpu_ran(const char *op, vb_stream *stream) {
+    const vb_cpu_device *d = vb_cpu_device_of(stream);
+    if (!stream->kernel) stream->kernel = names[d->simd];
+    if (d->traced) fprintf(stderr, "vibrant: %s: %s\n", op, stream->kernel);
 }
 
 vb_status vb_cpu_stream_handle(void **handle, vb_stream *stream) {

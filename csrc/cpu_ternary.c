@@ -265,6 +265,8 @@ vb_status vb_cpu_w2a8_gemv(const vb_w2a8_gemv_args *args, vb_stream *stream) {
     gemv_job job = {.a = args, .simd = device->simd};
     job.vectors = vb_codes_vectors(args->row_bytes);
     const bool tiled = device->tiles && args->m >= VB_CODES_LEAST && args->k > 0;
+    static const char *const names[VB_SIMD_LEVELS] = {"w2a8_plain", "w2a8_avx2", "w2a8_avx512"};
+    stream->kernel = tiled ? "w2a8_amx" : names[device->simd];
     const int64_t row = job.vectors * VB_CODES_X, tiles = tiled ? vb_codes_whole(args->m) : 0;
     int64_t rows, bytes;
     if (__builtin_add_overflow(args->m, tiles, &rows) || __builtin_mul_overflow(row + 4, rows, &bytes))

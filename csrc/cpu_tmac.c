@@ -150,6 +150,7 @@ typedef void (*look_up_function)(float *sums, const uint8_t *columns, const uint
 typedef struct look_up {
     int rows;
     look_up_function run;
+    const char *name;
 } look_up;
 
 static inline void shuffle16(uint8_t *out, const uint8_t *table, const uint8_t *index) {
@@ -226,9 +227,13 @@ VB_TARGET_AVX512 static void look_up_avx512(float *sums, const uint8_t *columns,
     add_avx512(sums + 48, _mm512_extracti64x4_epi64(second, 1), s);
 }
 
-static const look_up look_ups[VB_SIMD_LEVELS] = {{16, look_up_plain}, {32, look_up_avx2}, {64, look_up_avx512}};
+static const look_up look_ups[VB_SIMD_LEVELS] = {{16, look_up_plain, "tmac_shuffle_plain"},
+                                                 {32, look_up_avx2, "tmac_shuffle_avx2"},
+                                                 {64, look_up_avx512, "tmac_shuffle_avx512"}};
+#elif defined(__aarch64__)
+static const look_up look_ups[VB_SIMD_LEVELS] = {{16, look_up_plain, "tmac_shuffle_neon"}};
 #else
-static const look_up look_ups[VB_SIMD_LEVELS] = {{16, look_up_plain}, {16, look_up_plain}, {16, look_up_plain}};
+static const look_up look_ups[VB_SIMD_LEVELS] = {{16, look_up_plain, "tmac_shuffle_plain"}};
 #endif
 
 /* Where the sum of a row is: 64 rows come in eights, the even ones first. */
@@ -460,6 +465,7 @@ static vb_status bytes_matmul(bytes_job *job, vb_stream *stream) {
     const vb_cpu_device *device = vb_cpu_device_of(stream);
     const int64_t threads = vb_cpu_pool_threads(device->pool);
     const bool tiled = device->tiles && 2 * a->n >= VB_CODES_LEAST;
+    stream->kernel = tiled ? "tmac_bytes_amx" : "tmac_bytes_avx512";
     job->row_of_x = vb_codes_vectors(job->group_bytes) * VB_CODES_X;
     int64_t pairs, tiles, rows, x, workers, bytes;
     if (__builtin_mul_overflow(a->groups, 2 * a->n, &pairs) ||
@@ -489,20 +495,26 @@ vb_status vb_cpu_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream)
     matmul_job job = {.a = args, .row_bytes = (args->k + 3) / 4, .simd = vb_cpu_device_of(stream)->simd};
     job.group_bytes = vb_max(1, (job.row_bytes + args->groups - 1) / args->groups);
     if (args->lut) {
+        stream->kernel = "tmac_table";
         vb_cpu_parallel(stream, args->m, vb_cpu_grain(job.row_bytes * args->n), table_range, &job);
         return VB_OK;
     }
 #if VB_X86
     const vb_cpu_device *device = vb_cpu_device_of(stream);
-    if (device->vbmi && !device->tiles && args->groups == 1 && args->k > 0 && args->n >= WORDS_COLUMNS)
+    if (device->vbmi && !device->tiles && args->groups == 1 && args->k > 0 && args->n >= WORDS_COLUMNS) {
+        stream->kernel = "tmac_words_vbmi";
         return vb_cpu_tmac_words(args, stream);
+    }
     const bool scaled = job.simd == VB_SIMD_AVX2 || (job.simd == VB_SIMD_AVX512 && !device->tiles);
-    if (scaled && args->k > 0 && job.group_bytes >= 16)
+    if (scaled && args->k > 0 && job.group_bytes >= 16) {
+        stream->kernel = job.simd == VB_SIMD_AVX512 ? "tmac_scaled_avx512" : "tmac_scaled_avx2";
         return vb_cpu_tmac_scaled(args, stream);
+    }
 #endif
     if (job.simd == VB_SIMD_AVX512 && args->k > 0 && job.group_bytes >= 16 && job.group_bytes <= VB_INT2_MOST_K / 4)
         return bytes_matmul(&(bytes_job){.a = args, .row_bytes = job.row_bytes, .group_bytes = job.group_bytes,
                                          .simd = job.simd}, stream);
+    stream->kernel = look_ups[job.simd].name;
     job.runs_a_group = (job.group_bytes + RUN_BYTES - 1) / RUN_BYTES;
     job.runs = args->k == 0 ? 0 : job.runs_a_group * args->groups;
     const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);

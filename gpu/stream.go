@@ -99,7 +99,8 @@ func (s *Stream) Do(f func(kernel.Stream) error) error {
 // Enqueued counts the work that was given to the stream so far: who remembers the count knows whether other work came since.
 func (s *Stream) Enqueued() uint64 { return s.enqueued.Load() }
 
-// LastKernel names the kernel that the newest operation of the stream chose, "" where the device does not say.
+// LastKernel names the kernel that the newest operation of the stream chose, on a CPU the instructions of its form, "" where the device
+// does not say.
 func (s *Stream) LastKernel() string {
 	defer runtime.KeepAlive(s)
 	s.mu.Lock()
