@@ -11,7 +11,8 @@
 #endif
 
 /* How far ahead: of rows of up to SHORT bytes, four of which lie within that distance, and of longer ones. */
-enum { VECTOR = VB_CODES_VECTOR, X = VB_CODES_X, SHORT = 1 << 10, AHEAD = 4 << 10, AHEAD_LONG = 8 << 10 };
+enum { VECTOR = VB_CODES_VECTOR, HALF = VECTOR / 2, X = VB_CODES_X };
+enum { SHORT = 1 << 10, AHEAD = 4 << 10, AHEAD_LONG = 8 << 10 };
 
 #if VB_X86
 /* 32 neighbours of each slot from 128: bytes of a slot side by side in fours, then eights. */
@@ -32,21 +33,21 @@ VB_TARGET_AVX2 static void arrange_avx2(int8_t *to, const int8_t *from) {
 }
 #endif
 
-void vb_codes_arrange(int8_t *to, const int8_t *from, int64_t k, vb_simd simd) {
+void vb_codes_arrange(int8_t *to, int64_t step, const int8_t *from, int64_t k, vb_simd simd) {
     int64_t i = 0;
-    for (; i + X <= k; i += X) {
+    for (; i + X <= k; i += X, to += step * X) {
 #if VB_X86
         if (simd != VB_SIMD_PLAIN) {
-            arrange_avx2(to + i, from + i);
-            arrange_avx2(to + i + VECTOR / 2, from + i + X / 2);
+            arrange_avx2(to, from + i);
+            arrange_avx2(to + VECTOR / 2, from + i + X / 2);
             continue;
         }
 #endif
         for (int slot = 0; slot < 4; slot++)
-            for (int j = 0; j < VECTOR; j++) to[i + slot * VECTOR + j] = from[i + 4 * j + slot];
+            for (int j = 0; j < VECTOR; j++) to[slot * VECTOR + j] = from[i + 4 * j + slot];
     }
     (void)simd;
-    for (; i < k; i++) to[i / X * X + i % 4 * VECTOR + i / 4 % VECTOR] = from[i];
+    for (; i < k; i++) to[i % 4 * VECTOR + i / 4 % VECTOR] = from[i];
 }
 
 typedef int32_t sums_row[VB_CODES_TILE];
@@ -78,16 +79,6 @@ VB_TARGET_AVX2 VB_INLINE void fetch_ahead(const uint8_t *w, int64_t bytes, int64
         _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) _mm_prefetch(at + AHEAD_LONG + r * VECTOR, _MM_HINT_T1);
 }
 
-/* Where R rows of codes are read from byte b on: the last bytes of a row lie in `last`, which is 0 behind them. */
-VB_TARGET_AVX2 VB_INLINE void find_codes(const uint8_t *at[4], uint8_t last[4][VECTOR], const uint8_t *w,
-                                         int64_t stride, int64_t bytes, int64_t b, const int R) {
-    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
-        at[r] = w + r * stride + b;
-        if (bytes - b < VECTOR) at[r] = memcpy(last[r], at[r], (size_t)(bytes - b));
-    }
-    fetch_ahead(w, bytes, b, R);
-}
-
 /* R rows of codes from byte b on, 0 behind the end of a row. */
 VB_TARGET_AVX512 VB_INLINE void load_codes(__m512i codes[4], const uint8_t *w, int64_t stride, int64_t bytes, int64_t b,
                                            const int R) {
@@ -109,50 +100,6 @@ VB_TARGET_AVX2 VB_INLINE __m256i in_order(__m256i x) {
     return x;
 }
 
-/* Pairs of products are at most 2 * 3 * 128 in int16. Those of TOGETHER vectors, 8 each, are added before they are
- * widened. */
-VB_TARGET_AVX2 VB_INLINE void tile_avx2(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes,
-                                        const int8_t *x, const int R, const int N) {
-    enum { TOGETHER = 5 };
-    const __m256i mask = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1), zero = _mm256_setzero_si256();
-    const int64_t row_of_x = vb_codes_vectors(bytes) * X;
-    __m256i sum[8], pairs[8];
-    _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) sum[i] = pairs[i] = zero;
-    uint8_t last[4][VECTOR] = {{0}};
-    int together = 0;
-    for (int64_t b = 0; b < bytes; b += VECTOR) {
-        const uint8_t *at[4];
-        find_codes(at, last, w, stride, bytes, b, R);
-        _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++) {
-            __m256i codes[4];
-            _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-                codes[r] = _mm256_loadu_si256((const __m256i *)at[r] + half);
-            _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
-                __m256i q[4];
-                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-                    q[r] = _mm256_and_si256(slot ? _mm256_srli_epi16(codes[r], 2 * slot) : codes[r], mask);
-                _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
-                    const __m256i a =
-                        _mm256_load_si256((const __m256i *)(x + i * row_of_x + 4 * b + slot * VECTOR) + half);
-                    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-                        pairs[r * N + i] = in_order(_mm256_add_epi16(pairs[r * N + i], _mm256_maddubs_epi16(q[r], a)));
-                }
-            }
-        }
-        if (++together < TOGETHER && b + VECTOR < bytes) continue;
-        together = 0;
-        _Pragma("GCC unroll 8") for (int i = 0; i < R * N; i++) {
-            sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(pairs[i], ones));
-            pairs[i] = zero;
-        }
-    }
-    int32_t all[8];
-    _Pragma("GCC unroll 2") for (int i = 0; i < R * N; i += 4)
-        _mm_storeu_si128((__m128i *)(all + i), reduce_avx2(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
-    for (int r = 0; r < R; r++)
-        for (int i = 0; i < N; i++) sums[r][i] = all[r * N + i];
-}
-
 /* The sums of four vectors' elements. */
 VB_TARGET_AVX2 VB_INLINE __m128 reduce_products(__m256i a, __m256i b, __m256i c, __m256i d) {
     const __m256 s = _mm256_hadd_ps(_mm256_hadd_ps(_mm256_cvtepi32_ps(a), _mm256_cvtepi32_ps(b)),
@@ -167,36 +114,160 @@ VB_TARGET_AVX2 VB_INLINE void unpack_avx2(__m256i q[4], __m256i codes) {
         q[slot] = _mm256_and_si256(slot ? _mm256_srli_epi16(codes, 2 * slot) : codes, mask);
 }
 
-/* A number of 16 bits is the sum of a run, and its factor's turn is where it is widened. */
-VB_TARGET_AVX2 VB_INLINE void products_avx2(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride,
-                                            int64_t bytes, const int8_t *x, int64_t row_of_x, const int16_t *factors,
-                                            int64_t row_of_factors, const int R, const int N) {
-    __m256i sum[8];
-    _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
-    uint8_t last[4][VECTOR] = {{0}};
-    for (int64_t b = 0; b < bytes; b += VECTOR) {
-        const uint8_t *at[4];
-        find_codes(at, last, w, stride, bytes, b, R);
-        _Pragma("GCC unroll 2") for (int half = 0; half < 2; half++)
-            _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
-                __m256i q[4];
-                unpack_avx2(q, _mm256_loadu_si256((const __m256i *)at[r] + half));
-                _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
-                    const __m256i *const a = (const __m256i *)(x + i * row_of_x + 4 * b) + half;
-                    const __m256i *const f = (const __m256i *)(factors + i * row_of_factors + 4 * b / VB_CODES_RUN);
-                    const __m256i run = _mm256_add_epi16(
-                        _mm256_add_epi16(_mm256_maddubs_epi16(q[0], a[0]), _mm256_maddubs_epi16(q[1], a[2])),
-                        _mm256_add_epi16(_mm256_maddubs_epi16(q[2], a[4]), _mm256_maddubs_epi16(q[3], a[6])));
-                    sum[r * N + i] = in_order(
-                        _mm256_add_epi32(sum[r * N + i], _mm256_madd_epi16(run, _mm256_loadu_si256(f + half))));
-                }
-            }
+/* Four elements' products with codes of half a vector, of 16 bits: at most 8 * 3 * 128. */
+VB_TARGET_AVX2 VB_INLINE __m256i products_of_half(const __m256i q[4], const int8_t *x) {
+    const __m256i *const a = (const __m256i *)x;
+    return _mm256_add_epi16(
+        _mm256_add_epi16(_mm256_maddubs_epi16(q[0], a[0]), _mm256_maddubs_epi16(q[1], a[2])),
+        _mm256_add_epi16(_mm256_maddubs_epi16(q[2], a[4]), _mm256_maddubs_epi16(q[3], a[6])));
+}
+
+/* Half a vector of codes of R rows meets N columns, R * N <= 8, whose vectors alternate: one pointer with fixed
+ * distances finds them all. A number of 16 bits is the sum of a run, and its factor's turn is where it is widened. */
+VB_TARGET_AVX2 VB_INLINE void scaled_step(__m256i sum[8], const uint8_t *w, int64_t stride, const int8_t *x,
+                                          const int16_t *factors, const int R, const int N) {
+    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+        __m256i q[4];
+        unpack_avx2(q, _mm256_loadu_si256((const __m256i *)(w + r * stride)));
+        _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
+            const __m256i f = _mm256_loadu_si256((const __m256i *)(factors + i * X / VB_CODES_RUN));
+            const __m256i run = products_of_half(q, x + i * X);
+            sum[r * N + i] = in_order(_mm256_add_epi32(sum[r * N + i], _mm256_madd_epi16(run, f)));
+        }
     }
-    float all[8];
+}
+
+/* Pairs of products are at most 2 * 3 * 128 in int16. Those of TOGETHER vectors, 8 each, are added before they are
+ * widened. */
+enum { TOGETHER = 5 };
+VB_TARGET_AVX2 VB_INLINE void pairs_step(__m256i pairs[8], const uint8_t *w, int64_t stride, const int8_t *x,
+                                         const int R, const int N) {
+    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+        __m256i q[4];
+        unpack_avx2(q, _mm256_loadu_si256((const __m256i *)(w + r * stride)));
+        _Pragma("GCC unroll 8") for (int i = 0; i < N; i++)
+            pairs[r * N + i] = in_order(_mm256_add_epi16(pairs[r * N + i], products_of_half(q, x + i * X)));
+    }
+}
+
+/* Fetches what comes next while R rows, at w, are at byte b: of groups of eight, which read all rows of a panel again,
+ * the same place of the next panel. */
+VB_TARGET_AVX2 VB_INLINE void fetch_panel(const uint8_t *w, int64_t stride, int64_t bytes, int64_t b, const int R,
+                                          const int N) {
+    if (N == 8)
+        _mm_prefetch((const char *)w + b + VB_CODES_PANEL_ROWS * stride, _MM_HINT_T1);
+    else
+        fetch_ahead(w, bytes, b, R);
+}
+
+/* The last bytes of R rows, where they fill no half of a vector. */
+VB_INLINE void copy_last(uint8_t last[4][HALF], const uint8_t *w, int64_t stride, int64_t bytes, const int R) {
+    memset(last, 0, 4 * HALF);
+    for (int r = 0; r < R; r++) memcpy(last[r], w + r * stride, (size_t)bytes);
+}
+
+/* sums[r][i] of R rows and N columns. */
+VB_TARGET_AVX2 VB_INLINE void scaled_avx2(float *sums, const uint8_t *w, int64_t stride, int64_t bytes,
+                                          const int8_t *x, const int16_t *factors, const int R, const int N) {
+    enum { F = HALF * 4 / VB_CODES_RUN }; /* factors of half a vector */
+    __m256i sum[8];
+    uint8_t last[4][HALF];
+    int64_t b = 0;
+    _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) sum[i] = _mm256_setzero_si256();
+    for (; b + VECTOR <= bytes; b += VECTOR, x += N * X, factors += N * 2 * F) {
+        fetch_panel(w, stride, bytes, b, R, N);
+        scaled_step(sum, w + b, stride, x, factors, R, N);
+        scaled_step(sum, w + b + HALF, stride, x + HALF, factors + F, R, N);
+    }
+    if (b + HALF <= bytes) {
+        scaled_step(sum, w + b, stride, x, factors, R, N);
+        b += HALF, x += HALF, factors += F;
+    }
+    if (b < bytes) {
+        copy_last(last, w + b, stride, bytes - b, R);
+        scaled_step(sum, last[0], HALF, x, factors, R, N);
+    }
     _Pragma("GCC unroll 2") for (int i = 0; i < R * N; i += 4)
-        _mm_storeu_ps(all + i, reduce_products(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
-    for (int r = 0; r < R; r++)
-        for (int i = 0; i < N; i++) sums[r][i] = all[r * N + i];
+        _mm_storeu_ps(sums + i, reduce_products(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
+}
+
+/* Adds pairs to sums, and begins them anew. */
+VB_TARGET_AVX2 VB_INLINE void widen(__m256i sum[8], __m256i pairs[8], const int n) {
+    _Pragma("GCC unroll 8") for (int i = 0; i < n; i++) {
+        sum[i] = _mm256_add_epi32(sum[i], _mm256_madd_epi16(pairs[i], _mm256_set1_epi16(1)));
+        pairs[i] = _mm256_setzero_si256();
+    }
+}
+
+VB_TARGET_AVX2 VB_INLINE void panel_avx2(int32_t *sums, const uint8_t *w, int64_t stride, int64_t bytes,
+                                         const int8_t *x, const int R, const int N) {
+    __m256i sum[8], pairs[8];
+    uint8_t last[4][HALF];
+    int64_t b = 0;
+    _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) sum[i] = pairs[i] = _mm256_setzero_si256();
+    while (b + VECTOR <= bytes) {
+        const int64_t end = vb_min(b + TOGETHER * VECTOR, bytes / VECTOR * VECTOR);
+        for (; b < end; b += VECTOR, x += N * X) {
+            fetch_panel(w, stride, bytes, b, R, N);
+            pairs_step(pairs, w + b, stride, x, R, N);
+            pairs_step(pairs, w + b + HALF, stride, x + HALF, R, N);
+        }
+        widen(sum, pairs, R * N);
+    }
+    if (b + HALF <= bytes) {
+        pairs_step(pairs, w + b, stride, x, R, N);
+        b += HALF, x += HALF;
+    }
+    if (b < bytes) {
+        copy_last(last, w + b, stride, bytes - b, R);
+        pairs_step(pairs, last[0], HALF, x, R, N);
+    }
+    widen(sum, pairs, R * N);
+    _Pragma("GCC unroll 2") for (int i = 0; i < R * N; i += 4)
+        _mm_storeu_si128((__m128i *)(sums + i), reduce_avx2(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
+}
+
+/* All rows, R at a time: two of few columns, whose rows come from memory, are fetched as one stream (fetch_ahead). */
+#define SCALED(R, N) \
+    VB_TARGET_AVX2 static void scaled_##N(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, \
+                                          const int8_t *x, const int16_t *factors) { \
+        float one[4 + N]; \
+        int r = 0; \
+        for (; r + R <= rows; r += R) scaled_avx2(sums + r * N, w + r * stride, stride, bytes, x, factors, R, N); \
+        for (; R > 1 && r < rows; r++) { \
+            scaled_avx2(one, w + r * stride, stride, bytes, x, factors, 1, N); \
+            memcpy(sums + r * N, one, sizeof(float) * N); \
+        } \
+    }
+SCALED(1, 8)
+SCALED(2, 4)
+SCALED(2, 2)
+SCALED(4, 1)
+
+#define PANEL(R, N) \
+    VB_TARGET_AVX2 static void panel_##N(int32_t *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, \
+                                         const int8_t *x) { \
+        int32_t one[4 + N]; \
+        int r = 0; \
+        for (; r + R <= rows; r += R) panel_avx2(sums + r * N, w + r * stride, stride, bytes, x, R, N); \
+        for (; R > 1 && r < rows; r++) { \
+            panel_avx2(one, w + r * stride, stride, bytes, x, 1, N); \
+            memcpy(sums + r * N, one, sizeof(int32_t) * N); \
+        } \
+    }
+PANEL(1, 8)
+PANEL(2, 4)
+PANEL(4, 2)
+PANEL(4, 1)
+
+void vb_cpu_code_scaled_panel(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
+                              const int16_t *factors, int n) {
+    (n == 8 ? scaled_8 : n == 4 ? scaled_4 : n == 2 ? scaled_2 : scaled_1)(sums, w, stride, bytes, rows, x, factors);
+}
+
+void vb_cpu_code_panel(int32_t *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
+                       int n) {
+    (n == 8 ? panel_8 : n == 4 ? panel_4 : n == 2 ? panel_2 : panel_1)(sums, w, stride, bytes, rows, x);
 }
 
 /* The sums of four vectors' elements, of 512 bits. */
@@ -250,27 +321,20 @@ VB_TARGET_AVX512 VB_INLINE void products_avx512(float (*sums)[VB_CODES_TILE], co
         for (int i = 0; i < N; i++) sums[r][i] = all[r * N + i];
 }
 
-#define PRODUCTS(level, LEVEL, R, N) \
-    LEVEL static void products_##level##_##R##_##N(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride, \
+#define PRODUCTS(R, N) \
+    VB_TARGET_AVX512 static void products_##R##_##N(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride, \
                                                    int64_t bytes, const int8_t *x, int64_t row_of_x, \
                                                    const int16_t *factors, int64_t row_of_factors) { \
-        products_##level(sums, w, stride, bytes, x, row_of_x, factors, row_of_factors, R, N); \
+        products_avx512(sums, w, stride, bytes, x, row_of_x, factors, row_of_factors, R, N); \
     }
-PRODUCTS(avx2, VB_TARGET_AVX2, 1, 1)
-PRODUCTS(avx2, VB_TARGET_AVX2, 1, 2)
-PRODUCTS(avx2, VB_TARGET_AVX2, 1, 4)
-PRODUCTS(avx2, VB_TARGET_AVX2, 1, 8)
-PRODUCTS(avx2, VB_TARGET_AVX2, 2, 2)
-PRODUCTS(avx2, VB_TARGET_AVX2, 2, 4)
-PRODUCTS(avx2, VB_TARGET_AVX2, 4, 1)
-PRODUCTS(avx512, VB_TARGET_AVX512, 1, 1)
-PRODUCTS(avx512, VB_TARGET_AVX512, 1, 2)
-PRODUCTS(avx512, VB_TARGET_AVX512, 1, 4)
-PRODUCTS(avx512, VB_TARGET_AVX512, 1, 8)
-PRODUCTS(avx512, VB_TARGET_AVX512, 2, 2)
-PRODUCTS(avx512, VB_TARGET_AVX512, 2, 4)
-PRODUCTS(avx512, VB_TARGET_AVX512, 2, 8)
-PRODUCTS(avx512, VB_TARGET_AVX512, 4, 1)
+PRODUCTS(1, 1)
+PRODUCTS(1, 2)
+PRODUCTS(1, 4)
+PRODUCTS(1, 8)
+PRODUCTS(2, 2)
+PRODUCTS(2, 4)
+PRODUCTS(2, 8)
+PRODUCTS(4, 1)
 
 typedef void (*products_function)(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                                   const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors);
@@ -278,22 +342,18 @@ typedef struct product_tile {
     int n, rows;
     products_function several, one;
 } product_tile;
-static const product_tile product_tiles_avx2[] = {{8, 1, products_avx2_1_8, products_avx2_1_8},
-                                                  {4, 2, products_avx2_2_4, products_avx2_1_4},
-                                                  {2, 2, products_avx2_2_2, products_avx2_1_2},
-                                                  {1, 4, products_avx2_4_1, products_avx2_1_1}};
-static const product_tile product_tiles_avx512[] = {{8, 2, products_avx512_2_8, products_avx512_1_8},
-                                                    {4, 2, products_avx512_2_4, products_avx512_1_4},
-                                                    {2, 2, products_avx512_2_2, products_avx512_1_2},
-                                                    {1, 4, products_avx512_4_1, products_avx512_1_1}};
+static const product_tile product_tiles[] = {{8, 2, products_2_8, products_1_8},
+                                                    {4, 2, products_2_4, products_1_4},
+                                                    {2, 2, products_2_2, products_1_2},
+                                                    {1, 4, products_4_1, products_1_1}};
 
 /* Bytes of a row of codes up to which a first-level cache has eight columns. */
 enum { NEAR = 640 };
 
 void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                           int rows, const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors,
-                          int n, vb_simd simd) {
-    const product_tile *t = simd == VB_SIMD_AVX512 ? product_tiles_avx512 : product_tiles_avx2;
+                          int n) {
+    const product_tile *t = product_tiles;
     const int most = bytes <= NEAR ? 8 : 4;
     for (int i = 0; i < n; i += t->n) {
         while (t->n > vb_min(most, n - i)) t++;
@@ -353,24 +413,17 @@ VB_TARGET_AVX512 VB_INLINE void tile_avx512(sums_row *sums, const uint8_t *w, in
         for (int i = 0; i < N; i++) sums[r][i] = all[r * N + i];
 }
 
-#define TILE(level, LEVEL, R, N) \
-    LEVEL static void tile_##level##_##R##_##N(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes, \
+#define TILE(R, N) \
+    VB_TARGET_AVX512 static void tile_##R##_##N(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes, \
                                                const int8_t *x) { \
-        tile_##level(sums, w, stride, bytes, x, R, N); \
+        tile_avx512(sums, w, stride, bytes, x, R, N); \
     }
-TILE(avx2, VB_TARGET_AVX2, 1, 1)
-TILE(avx2, VB_TARGET_AVX2, 1, 2)
-TILE(avx2, VB_TARGET_AVX2, 1, 4)
-TILE(avx2, VB_TARGET_AVX2, 1, 8)
-TILE(avx2, VB_TARGET_AVX2, 2, 4)
-TILE(avx2, VB_TARGET_AVX2, 4, 1)
-TILE(avx2, VB_TARGET_AVX2, 4, 2)
-TILE(avx512, VB_TARGET_AVX512, 1, 1)
-TILE(avx512, VB_TARGET_AVX512, 1, 2)
-TILE(avx512, VB_TARGET_AVX512, 1, 4)
-TILE(avx512, VB_TARGET_AVX512, 4, 1)
-TILE(avx512, VB_TARGET_AVX512, 4, 2)
-TILE(avx512, VB_TARGET_AVX512, 4, 4)
+TILE(1, 1)
+TILE(1, 2)
+TILE(1, 4)
+TILE(4, 1)
+TILE(4, 2)
+TILE(4, 4)
 
 typedef void (*tile_function)(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes, const int8_t *x);
 /* How many rows of codes meet n rows of activations at a time, and how a single one does. */
@@ -378,10 +431,8 @@ typedef struct tile {
     int n, rows;
     tile_function several, one;
 } tile;
-static const tile tiles_avx2[] = {{8, 1, tile_avx2_1_8, tile_avx2_1_8}, {4, 2, tile_avx2_2_4, tile_avx2_1_4},
-                                  {2, 4, tile_avx2_4_2, tile_avx2_1_2}, {1, 4, tile_avx2_4_1, tile_avx2_1_1}};
-static const tile tiles_avx512[] = {{4, 4, tile_avx512_4_4, tile_avx512_1_4}, {2, 4, tile_avx512_4_2, tile_avx512_1_2},
-                                    {1, 4, tile_avx512_4_1, tile_avx512_1_1}};
+static const tile sum_tiles[] = {{4, 4, tile_4_4, tile_1_4}, {2, 4, tile_4_2, tile_1_2},
+                                    {1, 4, tile_4_1, tile_1_1}};
 
 static void sums_by(const tile *t, sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows,
                     const int8_t *x, int n) {
@@ -399,8 +450,8 @@ static void sums_by(const tile *t, sums_row *sums, const uint8_t *w, int64_t str
 void vb_cpu_code_sums(int32_t sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                       int rows, const int8_t *x, int n, vb_simd simd) {
 #if VB_X86
-    if (simd != VB_SIMD_PLAIN) {
-        sums_by(simd == VB_SIMD_AVX512 ? tiles_avx512 : tiles_avx2, sums, w, stride, bytes, rows, x, n);
+    if (simd == VB_SIMD_AVX512) {
+        sums_by(sum_tiles, sums, w, stride, bytes, rows, x, n);
         return;
     }
 #endif
@@ -413,7 +464,7 @@ void vb_cpu_code_sums(int32_t sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t 
 #if VB_X86
 /* Rows of up to SHORT bytes are taken in pairs or fours. Longer ones come one by one, and the processor itself fetches
  * what comes next. */
-enum { HALF = VECTOR / 2, PAIR = 2, FOUR = 4 };
+enum { PAIR = 2, FOUR = 4 };
 
 /* The codes of half a vector from byte b of a row on, 0 behind its end. */
 VB_TARGET_AVX2 VB_INLINE __m256i half_avx2(const uint8_t *w, int64_t bytes, int64_t b) {
@@ -422,17 +473,7 @@ VB_TARGET_AVX2 VB_INLINE __m256i half_avx2(const uint8_t *w, int64_t bytes, int6
     return _mm256_loadu_si256(memcpy(last, w + b, (size_t)(bytes - b)));
 }
 
-/* The products of half a vector of codes, of 16 bits: of four elements, at most 4 * 3 * 128. */
-VB_TARGET_AVX2 VB_INLINE __m256i products_of_half(__m256i codes, const int8_t *x) {
-    const __m256i *const a = (const __m256i *)x;
-    __m256i q[4];
-    unpack_avx2(q, codes);
-    return _mm256_add_epi16(
-        _mm256_add_epi16(_mm256_maddubs_epi16(q[0], a[0]), _mm256_maddubs_epi16(q[1], a[2])),
-        _mm256_add_epi16(_mm256_maddubs_epi16(q[2], a[4]), _mm256_maddubs_epi16(q[3], a[6])));
-}
-
-/* Four times the same: the second and fourth code of a byte stay in place, which saves a shift. */
+/* Four times products_of_half: the second and fourth code of a byte stay in place, which saves a shift. */
 VB_TARGET_AVX2 VB_INLINE __m256i fourfold_of_half(__m256i codes, const int8_t *x) {
     const __m256i *const a = (const __m256i *)x;
     const __m256i lower = _mm256_set1_epi8(3), upper = _mm256_set1_epi8(12), high = _mm256_srli_epi16(codes, 4);
@@ -454,15 +495,19 @@ VB_TARGET_AVX2 VB_INLINE void line_avx2(__m256i *sums, const uint8_t *w, int64_t
         if (R > 1) fetch_ahead(w, bytes, b, R);
         _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
             const __m256i *const codes = (const __m256i *)(w + r * stride + b);
-            const __m256i pairs = _mm256_add_epi16(products_of_half(_mm256_loadu_si256(codes), x + 4 * b),
-                                                   products_of_half(_mm256_loadu_si256(codes + 1), x + 4 * b + HALF));
+            __m256i q[2][4];
+            unpack_avx2(q[0], _mm256_loadu_si256(codes));
+            unpack_avx2(q[1], _mm256_loadu_si256(codes + 1));
+            const __m256i pairs = _mm256_add_epi16(products_of_half(q[0], x + 4 * b),
+                                                   products_of_half(q[1], x + 4 * b + HALF));
             sums[r] = in_order(_mm256_add_epi32(sums[r], _mm256_madd_epi16(pairs, ones)));
         }
     }
     for (; b < bytes; b += HALF)
         _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
-            const __m256i codes = half_avx2(w + r * stride, bytes, b);
-            const __m256i pairs = products_of_half(codes, x + 4 * whole + (b - whole));
+            __m256i q[4];
+            unpack_avx2(q, half_avx2(w + r * stride, bytes, b));
+            const __m256i pairs = products_of_half(q, x + 4 * whole + (b - whole));
             sums[r] = _mm256_add_epi32(sums[r], _mm256_madd_epi16(pairs, ones));
         }
 }

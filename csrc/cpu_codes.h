@@ -16,8 +16,8 @@ enum {
 
 static inline int64_t vb_codes_vectors(int64_t bytes) { return (bytes + VB_CODES_VECTOR - 1) / VB_CODES_VECTOR; }
 
-/* Lays out k activations for a row of VB_INT2_ROWS; `to` is zeros before. */
-void vb_codes_arrange(int8_t *to, const int8_t *from, int64_t k, vb_simd simd);
+/* Lays out k activations for a row of VB_INT2_ROWS, vectors a `step` of vectors apart; `to` is zeros before. */
+void vb_codes_arrange(int8_t *to, int64_t step, const int8_t *from, int64_t k, vb_simd simd);
 
 /* sums[r][i] = the sum of code * x over `bytes` bytes of row r of codes and row i of x. Row r begins at w + r * stride,
  * row i at x + i * vectors * VB_CODES_X, aligned to 64 bytes. rows <= VB_CODES_ROWS, n <= VB_CODES_TILE. */
@@ -28,6 +28,35 @@ void vb_cpu_code_sums(int32_t sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t 
 void vb_cpu_code_lines(int32_t *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
                        vb_simd simd);
 
+/* ---- panels (AVX2) -----------------------------------------------------------------------------------------------
+ *
+ * Rows of activations come in groups of 8, 4, 2 or 1, whose vectors alternate. Rows of codes meet a group one after the
+ * other, as many bytes of them as leave the group in the first cache. */
+enum { VB_CODES_PANEL_ROWS = 64 };
+/* The bytes of a row of codes, at most `most`, that n rows of activations meet at a time: equal parts of the row. */
+static inline int64_t vb_codes_panel_bytes(int64_t bytes, int64_t n, int64_t most) {
+    const int64_t parts = n < 8 || bytes == 0 ? 1 : (bytes + most - 1) / most;
+    return vb_codes_vectors((bytes + parts - 1) / parts) * VB_CODES_VECTOR;
+}
+
+/* The rows of activations of the group that begins where so many are left. */
+static inline int vb_codes_group(int64_t left) { return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+
+/* Where the vectors of row i of n lie: the first one, and how far apart, in vectors. */
+typedef struct vb_codes_place {
+    int64_t first, step;
+} vb_codes_place;
+static inline vb_codes_place vb_codes_place_of(int64_t i, int64_t n, int64_t vectors, vb_simd simd) {
+    if (simd != VB_SIMD_AVX2) return (vb_codes_place){i * vectors, 1};
+    int64_t group = i / 8 * 8;
+    while (i >= group + vb_codes_group(n - group)) group += vb_codes_group(n - group);
+    return (vb_codes_place){group * vectors + i - group, vb_codes_group(n - group)};
+}
+
+/* sums[r][i] as vb_cpu_code_sums has it, of a group of n rows of x. */
+void vb_cpu_code_panel(int32_t *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
+                       int n);
+
 /* ---- with factors (AVX2, AVX-512) ---------------------------------------------------------------------------------
  *
  * Each run of eight neighbouring activations has a factor of up to VB_CODES_FACTOR, and a call takes up to
@@ -35,10 +64,14 @@ void vb_cpu_code_lines(int32_t *sums, const uint8_t *w, int64_t stride, int64_t 
 enum { VB_CODES_RUN = 8, VB_CODES_FACTOR = 4096, VB_CODES_PIECE = 32 * VB_CODES_VECTOR };
 
 /* sums[r][i] = the sum of code * x * factor, as vb_cpu_code_sums has it: row i of x begins at x + i * row_of_x, aligned
- * to 64 bytes, its factors, a run's after the other's, at factors + i * row_of_factors. */
+ * to 64 bytes, its factors, a run's after the other's, at factors + i * row_of_factors. With AVX-512. */
 void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                           int rows, const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors,
-                          int n, vb_simd simd);
+                          int n);
+
+/* The same of a group of n rows of x, whose factors alternate as their vectors do, with AVX2. */
+void vb_cpu_code_scaled_panel(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
+                              const int16_t *factors, int n);
 
 /* sums[r] of one row of x with factors, for any number of rows of codes of any size. */
 void vb_cpu_code_scaled_lines(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,

@@ -134,7 +134,7 @@ enum { BLOCK = 16 };
 
 typedef struct gemv_job {
     const vb_w2a8_gemv_args *a;
-    int8_t *x;       /* [m][vectors][VB_CODES_X] */
+    int8_t *x;       /* [m][vectors][VB_CODES_X], of vb_codes_place_of */
     int8_t *tiles;   /* the same as tiles, NULL for none */
     int32_t *totals; /* [m]: of the activations */
     int64_t vectors; /* of a weight row */
@@ -142,12 +142,12 @@ typedef struct gemv_job {
 } gemv_job;
 
 /* Words of codes lie in pieces of 16 bytes, whose words are interleaved over a run (int2.h). */
-static void arrange_interleaved(int8_t *to, const int8_t *from, int64_t k) {
+static void arrange_interleaved(int8_t *to, int64_t step, const int8_t *from, int64_t k) {
     for (int64_t first = 0; first < k; first += VB_INT2_RUN) {
         const int64_t pieces = vb_int2_run_pieces(first, k);
         for (int64_t word = 0; word < 4 * pieces; word++) {
             const int64_t at = first + 16 * word, x = first / 4 + word % pieces * 16 + word / pieces * 4;
-            int8_t *slots = to + x / VB_CODES_VECTOR * VB_CODES_X + x % VB_CODES_VECTOR;
+            int8_t *slots = to + x / VB_CODES_VECTOR * step * VB_CODES_X + x % VB_CODES_VECTOR;
             for (int slot = 0; slot < 4 && at + 4 * slot < k; slot++)
                 memcpy(slots + slot * VB_CODES_VECTOR, from + at + 4 * slot, 4);
         }
@@ -160,15 +160,16 @@ static void arrange_range(void *context, int worker, int64_t begin, int64_t end)
     const int64_t k = j->a->k;
     for (int64_t i = begin; i < end; i++) {
         const int8_t *from = (const int8_t *)j->a->activations + i * k;
-        int8_t *to = j->x + i * j->vectors * VB_CODES_X;
+        const vb_codes_place place = vb_codes_place_of(i, j->a->m, j->vectors, j->simd);
+        int8_t *to = j->x + place.first * VB_CODES_X;
         int32_t total = 0;
         for (int64_t c = 0; c < k; c++) total += from[c];
         j->totals[i] = total;
-        memset(to, 0, (size_t)(j->vectors * VB_CODES_X));
+        for (int64_t v = 0; v < j->vectors; v++) memset(to + v * place.step * VB_CODES_X, 0, VB_CODES_X);
         if (j->a->layout == VB_INT2_INTERLEAVED)
-            arrange_interleaved(to, from, k);
+            arrange_interleaved(to, place.step, from, k);
         else
-            vb_codes_arrange(to, from, k, j->simd);
+            vb_codes_arrange(to, place.step, from, k, j->simd);
     }
 }
 
@@ -246,6 +247,35 @@ static void gemv_range(void *context, int worker, int64_t begin, int64_t end) {
         }
 }
 
+#if VB_X86
+/* The same with AVX2: a group of rows of activations at a time, as much of them as stays in the first cache. */
+static void panels_range(void *context, int worker, int64_t begin, int64_t end) {
+    enum { ROWS = VB_CODES_PANEL_ROWS, NEAR = 896 }; /* bytes of a row of codes that eight of them meet */
+    (void)worker;
+    const gemv_job *j = context;
+    const vb_w2a8_gemv_args *a = j->a;
+    const int64_t bytes = vb_codes_panel_bytes(a->row_bytes, a->m, NEAR);
+    for (int64_t r = begin; r < end; r += ROWS) {
+        const int rows = (int)vb_min(ROWS, end - r);
+        float scales[ROWS];
+        for (int c = 0; c < rows; c++) scales[c] = scale_of(a, r + c);
+        int n;
+        for (int64_t i = 0; i < a->m; i += n) {
+            n = vb_codes_group(a->m - i);
+            int32_t all[ROWS * VB_CODES_TILE] = {0}, sums[ROWS * VB_CODES_TILE];
+            for (int64_t b = 0; b < a->row_bytes; b += bytes) {
+                vb_cpu_code_panel(sums, (const uint8_t *)a->weights + r * a->row_bytes + b, a->row_bytes,
+                                  vb_min(bytes, a->row_bytes - b), rows,
+                                  j->x + (i * j->vectors + b / VB_CODES_VECTOR * n) * VB_CODES_X, n);
+                for (int s = 0; s < rows * n; s++) all[s] += sums[s];
+            }
+            for (int t = 0; t < n; t++)
+                for (int c = 0; c < rows; c++) store(a, i + t, r + c, all[c * n + t] - j->totals[i + t], scales[c]);
+        }
+    }
+}
+#endif
+
 static void lines_range(void *context, int worker, int64_t begin, int64_t end) {
     enum { LINES = 64 };
     (void)worker;
@@ -278,7 +308,12 @@ vb_status vb_cpu_w2a8_gemv(const vb_w2a8_gemv_args *args, vb_stream *stream) {
     vb_cpu_parallel(stream, args->m, vb_cpu_grain(args->k), arrange_range, &job);
     const int step = tiled ? VB_CODES_TILE_SIZE : VB_CODES_ROWS;
     if (tiled) vb_cpu_parallel(stream, tiles / VB_CODES_TILE_SIZE, 1, to_tiles_range, &job);
-    const int64_t grain = vb_cpu_matrix_grain(stream, args->n, args->row_bytes, step, args->m > BLOCK);
-    vb_cpu_parallel(stream, args->n, grain, tiled ? gemv_tiles_range : args->m == 1 ? lines_range : gemv_range, &job);
+    vb_cpu_task range = tiled ? gemv_tiles_range : args->m == 1 ? lines_range : gemv_range;
+    bool again = args->m > BLOCK;
+#if VB_X86
+    if (device->simd == VB_SIMD_AVX2 && args->m > 1) range = panels_range, again = false;
+#endif
+    const int64_t grain = vb_cpu_matrix_grain(stream, args->n, args->row_bytes, step, again);
+    vb_cpu_parallel(stream, args->n, grain, range, &job);
     return VB_OK;
 }

@@ -362,7 +362,7 @@ static void arrange_group(const bytes_job *j, int8_t *x, int32_t *total, const i
     for (int64_t i = 0; i < k; i++) sum += from[i];
     *total = sum;
     memset(x, 0, (size_t)j->row_of_x);
-    vb_codes_arrange(x, from, k, j->simd);
+    vb_codes_arrange(x, 1, from, k, j->simd);
 }
 
 static void split_range(void *context, int worker, int64_t begin, int64_t end) {

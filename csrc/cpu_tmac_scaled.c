@@ -3,7 +3,7 @@
  *
  * A column is rounded to int8 by runs of eight elements, each with a scale: 0.4 % of Gaussian values (RMS). A scale is
  * a whole number of the column's unit, at most MOST_FACTOR. So it is applied where products of 16 bits are widened, by
- * the multiply-add that widens them, and costs nothing (vb_cpu_code_products). */
+ * the multiply-add that widens them, and costs nothing (vb_cpu_code_products, vb_cpu_code_scaled_panel). */
 #include "cpu_codes.h"
 #include "cpu_tmac.h"
 
@@ -11,16 +11,19 @@
 #include <immintrin.h>
 
 enum { MOST_CODE = 127, MOST_FACTOR = VB_CODES_FACTOR, RUN = VB_CODES_RUN, BLOCK = 8, LINES = 64 };
+/* Of a vector; bytes of a row of codes up to which a first-level cache has eight columns and their factors. */
+enum { FACTORS = VB_CODES_X / RUN, NEAR = 640 };
 
 typedef struct scaled_job {
     const vb_tmac_matmul_args *a;
-    int64_t row_bytes, group_bytes, pieces_a_group, pieces; /* a group is cut where sums would not fit */
-    int64_t row_of_x, row_of_factors;                       /* elements of a column in a piece */
-    int8_t *x;        /* [pieces][n][row_of_x] */
-    int16_t *factors; /* [pieces][n][row_of_factors] */
+    int64_t row_bytes, group_bytes, piece_bytes;
+    int64_t pieces_a_group, pieces;   /* a group is cut where sums, or columns in the first cache, would not fit */
+    int64_t row_of_x, row_of_factors; /* elements of a column in a piece */
+    int8_t *x;                        /* [pieces][n][row_of_x], of vb_codes_place_of */
+    int16_t *factors;                 /* [pieces][n][row_of_factors], likewise */
     float *totals;    /* [pieces][n]: of the rounded activations, in units */
     float *units;     /* [n] */
-    char *scratch;    /* of the workers: a column as it is, and its codes */
+    char *scratch;    /* of the workers: a column as it is, its factors and codes */
     int64_t worker_bytes;
     vb_simd simd;
 } scaled_job;
@@ -32,9 +35,9 @@ typedef struct piece {
 static piece piece_at(const scaled_job *j, int64_t p) {
     /* A division takes longer than the end of a tile. */
     const int64_t group = j->pieces_a_group == 1 ? p : p / j->pieces_a_group;
-    const int64_t first = group * j->group_bytes + (p - group * j->pieces_a_group) * VB_CODES_PIECE;
+    const int64_t first = group * j->group_bytes + (p - group * j->pieces_a_group) * j->piece_bytes;
     const int64_t end = vb_min((group + 1) * j->group_bytes, j->row_bytes);
-    return (piece){group, first, vb_max(vb_min(VB_CODES_PIECE, end - first), 0)};
+    return (piece){group, first, vb_max(vb_min(j->piece_bytes, end - first), 0)};
 }
 
 /* The greatest of each of eight vectors, in their order. */
@@ -107,19 +110,27 @@ VB_TARGET_AVX2 static void round_range(void *context, int worker, int64_t begin,
     const scaled_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
     float *h = (float *)(j->scratch + worker * j->worker_bytes);
-    int8_t *codes = (int8_t *)(h + a->k);
+    int16_t *factors = (int16_t *)(h + a->k);
+    int8_t *codes = (int8_t *)(factors + (a->k + RUN - 1) / RUN);
+    const int64_t vectors = j->row_of_x / VB_CODES_X;
     for (int64_t column = begin; column < end; column++) {
         const float most = vb_tmac_column(h, a, column), unit = most / (MOST_CODE * MOST_FACTOR);
         j->units[column] = unit;
         for (int64_t p = 0; p < j->pieces; p++) {
             const piece u = piece_at(j, p);
             const int64_t at = p * a->n + column, first = 4 * u.first, k = vb_max(vb_min(4 * u.bytes, a->k - first), 0);
-            int8_t *x = j->x + at * j->row_of_x;
-            memset(x, 0, (size_t)j->row_of_x);
-            memset(j->factors + at * j->row_of_factors, 0, (size_t)j->row_of_factors * 2);
-            j->totals[at] = round_runs(codes, j->factors + at * j->row_of_factors, h + first, k,
-                                       most > 0x1p-100f ? unit : 0.0f);
-            vb_codes_arrange(x, codes, k, j->simd);
+            const vb_codes_place place = vb_codes_place_of(column, a->n, vectors, j->simd);
+            int8_t *x = j->x + (p * a->n * vectors + place.first) * VB_CODES_X;
+            int16_t *f = j->factors + (p * a->n * vectors + place.first) * FACTORS;
+            for (int64_t v = 0; v < vectors; v++) {
+                memset(x + v * place.step * VB_CODES_X, 0, VB_CODES_X);
+                memset(f + v * place.step * FACTORS, 0, FACTORS * sizeof *f);
+            }
+            j->totals[at] = round_runs(codes, factors, h + first, k, most > 0x1p-100f ? unit : 0.0f);
+            vb_codes_arrange(x, place.step, codes, k, j->simd);
+            const int64_t runs = (k + RUN - 1) / RUN;
+            for (int64_t r = 0; r < runs; r += FACTORS)
+                memcpy(f + r * place.step, factors + r, (size_t)vb_min(FACTORS, runs - r) * sizeof *f);
         }
     }
 }
@@ -134,7 +145,7 @@ static void tile(const scaled_job *j, int64_t row, int rows, int64_t column, int
         float sums[VB_CODES_ROWS][VB_CODES_TILE];
         vb_cpu_code_products(sums, (const uint8_t *)a->weights + row * j->row_bytes + u.first, j->row_bytes, u.bytes,
                              rows, j->x + at * j->row_of_x, j->row_of_x, j->factors + at * j->row_of_factors,
-                             j->row_of_factors, columns, j->simd);
+                             j->row_of_factors, columns);
         for (int r = 0; r < rows; r++) {
             const float scale = a->scales ? a->scales[(row + r) * a->groups + u.group] : 1.0f;
             for (int c = 0; c < columns; c++) products[r][c] += (sums[r][c] - j->totals[at + c]) * scale;
@@ -152,6 +163,41 @@ static void scaled_range(void *context, int worker, int64_t begin, int64_t end) 
         for (int64_t row = begin; row < end; row += VB_CODES_ROWS)
             for (int64_t c = block; c < vb_min(block + BLOCK, j->a->n); c += VB_CODES_TILE)
                 tile(j, row, (int)vb_min(VB_CODES_ROWS, end - row), c, (int)vb_min(VB_CODES_TILE, j->a->n - c));
+}
+
+/* The same of N columns with AVX2, whose sums all pieces add to. */
+VB_TARGET_AVX2 VB_INLINE void panel(const scaled_job *j, int64_t row, int rows, int64_t column, const int N) {
+    const vb_tmac_matmul_args *a = j->a;
+    float products[VB_CODES_PANEL_ROWS * 8] = {0}, sums[VB_CODES_PANEL_ROWS * 8];
+    for (int64_t p = 0; p < j->pieces; p++) {
+        const piece u = piece_at(j, p);
+        const int64_t at = p * a->n + column, vector = at * (j->row_of_x / VB_CODES_X);
+        vb_cpu_code_scaled_panel(sums, (const uint8_t *)a->weights + row * j->row_bytes + u.first, j->row_bytes,
+                                 u.bytes, rows, j->x + vector * VB_CODES_X, j->factors + vector * FACTORS, N);
+        for (int r = 0; r < rows; r++) {
+            const float scale = a->scales ? a->scales[(row + r) * a->groups + u.group] : 1.0f;
+            for (int c = 0; c < N; c++) products[r * N + c] += (sums[r * N + c] - j->totals[at + c]) * scale;
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < N; c++)
+            a->out[(row + r) * a->n + column + c] = products[r * N + c] * j->units[column + c];
+}
+
+VB_TARGET_AVX2 static void panels_range(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const scaled_job *j = context;
+    for (int64_t row = begin; row < end; row += VB_CODES_PANEL_ROWS) {
+        const int rows = (int)vb_min(VB_CODES_PANEL_ROWS, end - row);
+        int columns;
+        for (int64_t column = 0; column < j->a->n; column += columns)
+            switch (columns = vb_codes_group(j->a->n - column)) {
+            case 8: panel(j, row, rows, column, 8); break;
+            case 4: panel(j, row, rows, column, 4); break;
+            case 2: panel(j, row, rows, column, 2); break;
+            default: panel(j, row, rows, column, 1);
+            }
+    }
 }
 
 /* One column and one group, whose pieces lie one behind the other. */
@@ -175,17 +221,19 @@ vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream)
     const vb_tmac_matmul_args *a = args;
     scaled_job job = {.a = a, .row_bytes = (a->k + 3) / 4, .simd = vb_cpu_device_of(stream)->simd};
     job.group_bytes = (job.row_bytes + a->groups - 1) / a->groups;
-    job.pieces_a_group = (job.group_bytes + VB_CODES_PIECE - 1) / VB_CODES_PIECE;
+    job.piece_bytes = VB_CODES_PIECE;
+    if (job.simd == VB_SIMD_AVX2 && a->n >= 8) job.piece_bytes = vb_codes_panel_bytes(job.group_bytes, a->n, NEAR);
+    job.pieces_a_group = (job.group_bytes + job.piece_bytes - 1) / job.piece_bytes;
     job.pieces = job.pieces_a_group * a->groups;
-    job.row_of_x = vb_codes_vectors(vb_min(job.group_bytes, VB_CODES_PIECE)) * VB_CODES_X;
+    job.row_of_x = vb_codes_vectors(vb_min(job.group_bytes, job.piece_bytes)) * VB_CODES_X;
     job.row_of_factors = job.row_of_x / RUN;
     const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);
     int64_t rows, x, workers, bytes;
     if (__builtin_mul_overflow(job.pieces, a->n, &rows) ||
         __builtin_mul_overflow(rows, job.row_of_x + 2 * job.row_of_factors + 4, &x) ||
-        __builtin_mul_overflow(a->k, 5, &job.worker_bytes) || job.worker_bytes > INT64_MAX - 64)
+        __builtin_mul_overflow(a->k, 6, &job.worker_bytes) || job.worker_bytes > INT64_MAX - 128)
         return VB_OUT_OF_MEMORY;
-    job.worker_bytes = (job.worker_bytes + 63) / 64 * 64;
+    job.worker_bytes = (job.worker_bytes + 127) / 64 * 64;
     if (__builtin_mul_overflow(threads, job.worker_bytes, &workers) || __builtin_add_overflow(x, workers, &bytes) ||
         __builtin_add_overflow(bytes, 4 * a->n, &bytes))
         return VB_OUT_OF_MEMORY;
@@ -196,8 +244,10 @@ vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream)
     job.totals = (float *)(job.factors + rows * job.row_of_factors);
     job.units = job.totals + rows;
     vb_cpu_parallel(stream, a->n, vb_cpu_grain(a->k), round_range, &job);
-    const int64_t grain = vb_cpu_matrix_grain(stream, a->m, job.row_bytes, VB_CODES_ROWS, a->n > BLOCK);
-    vb_cpu_parallel(stream, a->m, grain, a->n == 1 && a->groups == 1 ? lines_range : scaled_range, &job);
+    const bool panels = job.simd == VB_SIMD_AVX2;
+    const int64_t grain = vb_cpu_matrix_grain(stream, a->m, job.row_bytes, VB_CODES_ROWS, a->n > BLOCK && !panels);
+    const vb_cpu_task range = a->n == 1 && a->groups == 1 ? lines_range : panels ? panels_range : scaled_range;
+    vb_cpu_parallel(stream, a->m, grain, range, &job);
     return VB_OK;
 }
 #endif
