@@ -41,6 +41,7 @@ typedef struct ternary_bits {
     int units;                    /* of 64 bytes of a row that a warp has */
     int tiles, most, stages;      /* tiles of 16 rows: of the matrix, of a block, in shared memory at once */
     int ahead;                    /* tiles that a block asks for before the kernel before it has ended */
+    int beside;                   /* whether a block leaves registers for one of the next kernel */
     int64_t blocks, shared_bytes; /* of a block */
 } ternary_bits;
 
@@ -80,6 +81,9 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
  * with short rows. Tiles in shared memory: of short rows, of long ones, and where there is no room for so many. */
 enum { TERNARY_BITS_THREADS = 1024, TERNARY_BITS_THREADS_SHORTS = 896, TERNARY_BITS_THREADS_SHORT_ROWS = 256,
        TERNARY_BITS_STAGES_SHORT_ROWS = 8, TERNARY_BITS_STAGES = 5, TERNARY_BITS_STAGES_FEW = 3 };
+/* Two blocks of up to 512 threads with 64 registers find room on a multiprocessor, and of so many with 56. Kernels of
+ * more than half as many blocks as multiprocessors begin earlier so: up to a tenth less time. */
+enum { TERNARY_BITS_THREADS_BESIDE = 576 };
 /* Bytes of weights, for each multiprocessor, that are on their way while the kernel before ends. More of them delay its
  * last writes, and the read of x. A block of long rows asks for more. */
 enum { TERNARY_BITS_AHEAD = 48 << 10, TERNARY_BITS_AHEAD_LONG_ROWS = 64 << 10, TERNARY_BITS_FEW_TILES = 4 };
@@ -96,7 +100,7 @@ static inline int64_t ternary_bits_fit(int64_t shared_bytes, const vb_gpu *gpu) 
  * A warp has two units. It has one where x has two bytes, whose columns take registers: of rows of up to 16 units, or
  * 32 with more than three tiles a block. x_bytes are those of an element that a block keeps: 0 to 2. */
 static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int x_bytes, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     const int64_t units = vb_ceil_div(row_bytes, 64), tiles = vb_ceil_div(rows, 16), each = gpu->multiprocessors,
                   pairs = vb_ceil_div(tiles, 2), two = tiles <= 3 * each ? 16 : 32,
                   unit = x_bytes < 2 || units > two ? 2 : 1, warps = vb_ceil_div(units, unit),
@@ -137,8 +141,11 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
         if (ahead < TERNARY_BITS_AHEAD_LONG_ROWS / tile_bytes) ahead = TERNARY_BITS_AHEAD_LONG_ROWS / tile_bytes;
         if (most == 3 ? ahead > 2 : most > 3 && ahead < 2) ahead = 2;
     }
+    const int beside = !x_bytes && stages == TERNARY_BITS_STAGES && 32 * warps > 512 &&
+        32 * warps <= TERNARY_BITS_THREADS_BESIDE && 2 * blocks > each && blocks < each &&
+        ternary_bits_fit(shared_bytes, gpu) > 1;
     const ternary_bits b = {32 * (int)warps, (int)unit, (int)tiles, (int)most, (int)stages,
-                            (int)(ahead < 1 ? 1 : ahead < stages ? ahead : stages), blocks, shared_bytes};
+                            (int)(ahead < 1 ? 1 : ahead < stages ? ahead : stages), beside, blocks, shared_bytes};
     return b;
 }
 
@@ -146,7 +153,7 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
 enum { TERNARY_BITS_ROW_BYTES = TERNARY_BITS_THREADS / 32 * 2 * 64, TERNARY_PAIRS = 2560 };
 
 static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
-    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0}};
+    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0, 0}};
     const int words = vb_aligned16(a->activations) && (uintptr_t)a->weights % 4 == 0 && a->row_bytes % 4 == 0 &&
         a->k % 16 == 0;
     const int pieces = words && vb_aligned16(a->weights) && a->layout == VB_INT2_INTERLEAVED;
@@ -202,7 +209,7 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
 
 /* 0 blocks where the operation is composed. */
 static inline ternary_bits choose_bit_linear(const vb_bit_linear_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     const int aligned = vb_aligned16(a->in) && vb_aligned16(a->up) && vb_aligned16(a->norm) &&
         vb_aligned16(a->weights) && vb_aligned16(a->weights2) && vb_aligned16(a->weights3);
     if (a->m != 1 || a->k % 16 || a->layout != VB_INT2_INTERLEAVED || gpu->capability < 90 || !gpu->hopper || !aligned)
@@ -235,7 +242,7 @@ static inline int64_t tmac_slices(const vb_tmac_matmul_args *a) {
 enum { TERNARY_TMAC_UNIT = 256 };
 
 static inline ternary_bits tmac_bits_of(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     if (a->n != 1 || a->lut || a->k % 64 || a->groups != 1 || gpu->capability < 90 || !gpu->hopper ||
         !vb_aligned16(a->weights))
         return none;

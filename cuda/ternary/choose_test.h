@@ -54,6 +54,9 @@ static void test_ternary(void) {
                       "%d stages, %d threads", t->stages, t->threads);
                 CHECK(t->ahead >= 1 && t->ahead <= t->stages, "%d of %d tiles ahead", t->ahead, t->stages);
                 CHECK(t->units == 2, "%d units", t->units);
+                CHECK(!t->beside || (j == 0 && t->threads <= TERNARY_BITS_THREADS_BESIDE &&
+                                     t->stages == TERNARY_BITS_STAGES),
+                      "%d threads, %d stages beside the next kernel", t->threads, t->stages);
             }
             const bool mma = c.kernel == TERNARY_MMA_16 || c.kernel == TERNARY_MMA_MANY;
             CHECK(!mma || (gpu->capability >= 75 && a.m > TERNARY_FEW), "%s on %d", name, gpu->capability);
@@ -77,6 +80,16 @@ static void test_ternary(void) {
     c = choose_w2a8_gemv(&fewer, &gpus[7]);
     CHECK(c.blocks == 2 * gpus[7].multiprocessors && c.bits.ahead == c.bits.most / 2, "%d of %d tiles ahead",
           c.bits.ahead, c.bits.most);
+    const struct {
+        int64_t n, k;
+        int beside;
+    } long_rows[] = {{2653, 8704, 1}, {2560, 9216, 1}, {2653, 8192, 0},
+                     {2653, 9280, 0}, {1024, 8704, 0}, {4225, 8704, 0}};
+    for (size_t i = 0; i < sizeof long_rows / sizeof *long_rows; i++) {
+        fewer = w2a8_of(1, long_rows[i].n, long_rows[i].k);
+        CHECK(choose_w2a8_gemv(&fewer, &gpus[7]).bits.beside == long_rows[i].beside, "%ld x %ld",
+              (long)long_rows[i].n, (long)long_rows[i].k);
+    }
     a.lanes = 4;
     CHECK(choose_w2a8_gemv(&a, &gpus[7]).kernel == TERNARY_BITS, "20480 x 3200 with 4 lanes");
     a.threads = 128;

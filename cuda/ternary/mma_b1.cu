@@ -240,7 +240,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     unsigned to = own + turned(row, piece);
     const int own_piece = across * warp + piece;
     int rows_from = own_piece < pieces ? row : INT32_MAX; // the first row of a thread, of none behind the last piece
-    if (SOURCE == CODES) asm volatile("" : "+r"(to), "+r"(rows_from)); // kept, not found anew for each tile
+    constexpr bool beside = STAGES == TERNARY_BITS_STAGES && BLOCKS == 2; // registers for a block of the next kernel
+    if (SOURCE == CODES && !beside) asm volatile("" : "+r"(to), "+r"(rows_from)); // kept, not found anew for each tile
     // Asks for tile t, which lies in stage t % STAGES, `at` bytes behind the first.
     const auto fetch = [&](int t, int at) {
         if (t < count) {
@@ -450,6 +451,11 @@ vb_status launch_bits(BitsJob<MATRICES> &job, const ternary_bits &cut, vb_stream
     const Constant<TERNARY_BITS_STAGES_FEW> few;
     if (cut.stages == TERNARY_BITS_STAGES_SHORT_ROWS)
         return with(units, Constant<TERNARY_BITS_STAGES_SHORT_ROWS>(), units, few_threads, units);
+    if constexpr (SOURCE == CODES)
+        if (cut.beside) {
+            const Constant<TERNARY_BITS_THREADS_BESIDE> threads;
+            return with(two, Constant<TERNARY_BITS_STAGES>(), one, threads, two);
+        }
     if (cut.stages == TERNARY_BITS_STAGES) return with(units, Constant<TERNARY_BITS_STAGES>(), one, threads, one);
     if (shorts ? cut.units == 2 : cut.threads <= TERNARY_BITS_THREADS_SHORT_ROWS)
         return with(two, few, one, Constant<shorts ? TERNARY_BITS_THREADS_SHORTS : TERNARY_BITS_THREADS_SHORT_ROWS>(),
