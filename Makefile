@@ -204,7 +204,7 @@ test-cgo: need-go need-cc
 
 test-real: need-go ## hold the trained models in the folders of VIBRANT_REAL_MODELS to exact arithmetic, on the CPU and a GPU
 	@[ -n "$$VIBRANT_REAL_MODELS" ] || { echo "make: VIBRANT_REAL_MODELS names no folder with trained models" >&2; exit 1; }
-	CGO_ENABLED=$(if $(HAVE_CC),1,0) $(GO) test -count=1 -v -run 'TestReal' ./internal/language/engine
+	CI=true CGO_ENABLED=$(if $(HAVE_CC),1,0) $(GO) test -count=1 -v -run 'TestReal' ./internal/language/engine
 
 test-c: need-cc sanitize
 	@$(MAKE) --no-print-directory -j $$(getconf _NPROCESSORS_ONLN) build/lib/libvibrant.a build/lib/libvibrant.so
