@@ -46,7 +46,7 @@ type LocalModel struct {
 	Source       string `json:"source"` // whose folder it is in: "vibrant", "huggingface", "ollama" or "lmstudio"
 	Bytes        int64  `json:"bytes"`
 	Architecture string `json:"architecture,omitempty"`
-	Quantization string `json:"quantization,omitempty"` // the type that most bytes of its tensors have
+	Quantization string `json:"quantization,omitempty"` // the mixture that the file names, else the type of most bytes of its tensors
 	Fits         bool   `json:"fits"`
 	Problem      string `json:"problem,omitempty"` // why it cannot be run, or not be read
 }
@@ -74,6 +74,13 @@ func LocalModels(options ...Option) ([]LocalModel, error) {
 	return all, nil
 }
 
+// The values of general.file_type that stand for a mixture of types: in small models most bytes are of another type.
+var mixtures = map[uint64]string{
+	10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K",
+	19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S",
+	29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 38: "MXFP4",
+}
+
 func (m *LocalModel) describe(devices []*gpu.Device, c config) error {
 	f, err := gguf.Open(m.Path)
 	if err != nil {
@@ -89,6 +96,13 @@ func (m *LocalModel) describe(devices []*gpu.Device, c config) error {
 		if bytes[t.Type] += int64(t.Bytes); bytes[t.Type] > most {
 			most, m.Quantization = bytes[t.Type], t.Type.String()
 		}
+	}
+	kind, err := f.UintOr("general.file_type", 0)
+	if err != nil {
+		return err
+	}
+	if name, ok := mixtures[kind]; ok {
+		m.Quantization = name
 	}
 	fit, err := predict(f, placement{devices: devices}, c)
 	if err != nil {

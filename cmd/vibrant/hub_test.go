@@ -13,6 +13,7 @@ import (
 
 	"github.com/vibrant-ml/vibrant"
 	"github.com/vibrant-ml/vibrant/internal/check/testmodel"
+	"github.com/vibrant-ml/vibrant/internal/language/gguf"
 )
 
 // A model is pulled, listed, and used by its name.
@@ -58,6 +59,20 @@ func TestModelsArePulledListedAndNamed(t *testing.T) {
 		if status != 0 || !strings.Contains(out, want) {
 			t.Errorf("exit %d, %q lacks %q; %q", status, out, want, errs)
 		}
+	}
+	var w gguf.Writer
+	w.Set("general.architecture", "llama")
+	w.Set("general.file_type", uint32(15))
+	w.AddTensor("token_embd.weight", gguf.Q8_0, []int{32}, make([]byte, 34))
+	mixture := filepath.Join(dir, "mixture.gguf")
+	if err := w.WriteFile(mixture); err != nil {
+		t.Fatal(err)
+	}
+	if _, out, _ = command(t, "", "list", "--device", "cpu"); !strings.Contains(out, "Q4_K_M") || strings.Contains(out, "Q8_0") {
+		t.Errorf("a file of the mixture Q4_K_M: %q", out)
+	}
+	if err := os.Remove(mixture); err != nil {
+		t.Fatal(err)
 	}
 	var models []vibrant.LocalModel
 	if _, out, _ = command(t, "", "list", "--json"); json.Unmarshal([]byte(out), &models) != nil || len(models) != 2 || !models[1].Fits {
