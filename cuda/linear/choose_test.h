@@ -285,7 +285,8 @@ static void check_groups(const linear_shape *s, const vb_gpu *gpu, const linear_
     const int64_t tiles = linear_row_tiles(f, s->cols), items = vb_ceil_div(linear_tile_rows(s->rows), block->parts);
     linear_items p = *block;
     const int groups = linear_groups(gpu, f, s->n, tiles, items, &p), pairs = s->n == 1 ? 1 : (int)(s->n + 1) / 2;
-    CHECK(groups == 1 || (gpu->capability >= 90 && p.ksplit == 1 && p.warps * groups <= LINEAR_GROUPED_WARPS &&
+    CHECK(groups == 1 || (gpu->capability >= 90 && p.ksplit == 1 &&
+                          p.warps * groups <= linear_grouped_warps(f, s->n, tiles) && groups <= 15 &&
                           p.blocks == block->blocks && p.stages >= p.parts && p.chunk >= 1 &&
                           p.chunk * pairs <= p.warps && (s->n == 1 || p.stages % p.parts == 0) &&
                           groups * linear_group_bytes(f, s->n, tiles, &p) <= p.shared_bytes &&
@@ -297,11 +298,12 @@ static void check_groups(const linear_shape *s, const vb_gpu *gpu, const linear_
 static void check_own_rows(const linear_shape *s, const vb_gpu *gpu, const linear_items *block) {
     const vb_packed_format f = vb_packed_format_of(s->type);
     const int64_t tiles = linear_row_tiles(f, s->cols), tile_rows = linear_tile_rows(s->rows);
-    const linear_items p = linear_n1_own_rows(gpu, f, tiles, tile_rows, block);
-    CHECK(!p.blocks || (gpu->capability >= 90 && block->ksplit == 1 && p.stages >= 1 && p.blocks == block->blocks &&
+    const linear_own_rows p = linear_n1_own_rows(gpu, f, tiles, tile_rows, block);
+    CHECK(!p.blocks || (gpu->capability >= 90 && p.stages >= 1 && p.blocks == block->blocks &&
                         p.shared_bytes == block->shared_bytes &&
-                        linear_own_rows_shared(f, tiles, &p) <= p.shared_bytes &&
-                        (int64_t)p.rounds * p.blocks * p.warps >= tile_rows),
+                        linear_own_rows_shared(f, tiles, &p) <= p.shared_bytes && p.share >= 1 &&
+                        p.warps % p.share == 0 && (p.share - 1) * vb_ceil_div(tiles, p.share) < tiles &&
+                        (int64_t)p.rounds * p.blocks * (p.warps / p.share) >= tile_rows),
           "%d warps with rows of their own at %ld x %ld on %d", p.warps, (long)s->cols, (long)s->rows,
           gpu->capability);
 }
@@ -313,8 +315,9 @@ static void check_groups_of_shapes(void) {
         int groups;
     } products[] = {{VB_Q8_0, 1, 49152, 576, 2},   {VB_Q5_1, 1, 39120, 576, 2},   {VB_Q6_K, 1, 22016, 1024, 1},
                     {VB_Q5_0, 1, 19568, 1152, 2},  {VB_Q6_K, 1, 151936, 2048, 1}, {VB_Q8_0, 1, 151936, 896, 1},
-                    {VB_MXFP4, 2, 39120, 576, 2},  {VB_NVFP4, 4, 39120, 576, 3},  {VB_Q4_K, 2, 22016, 1024, 1}};
-    for (int i = 0; i < 9; i++) {
+                    {VB_MXFP4, 2, 39120, 576, 3},  {VB_NVFP4, 4, 39120, 576, 3},  {VB_Q4_K, 2, 22016, 1024, 1},
+                    {VB_NVFP4, 2, 19568, 1152, 2}, {VB_Q4_0, 2, 44000, 1024, 2},  {VB_Q8_0, 2, 44000, 1088, 2}};
+    for (int i = 0; i < 12; i++) {
         const linear_shape s = {products[i].type, VB_PACKED, products[i].n, products[i].rows, products[i].cols, false,
                                 true, true, true};
         linear_choice c = choose_linear(&s, &gpu);
@@ -327,19 +330,19 @@ static void check_groups_of_shapes(void) {
     const struct {
         vb_dtype type;
         int64_t rows, cols;
-        int warps; /* with rows of their own */
-    } rows[] = {{VB_Q8_0, 49152, 576, 0},   {VB_NVFP4, 39136, 576, 12},  {VB_Q4_K, 22016, 1024, 12},
-                {VB_Q4_0, 19568, 1152, 12}, {VB_Q4_K, 151936, 2048, 0},  {VB_IQ4_NL, 35216, 640, 12},
-                {VB_NVFP4, 1536, 576, 0},   {VB_Q4_K, 11008, 2048, 0},   {VB_Q4_0, 151936, 896, 0}};
-    for (int i = 0; i < 9; i++) {
+        int share; /* warps of a row of tiles, 0: those of a block */
+    } rows[] = {{VB_Q8_0, 49152, 576, 0},  {VB_NVFP4, 39136, 576, 1},  {VB_Q4_K, 22016, 1024, 1},
+                {VB_Q4_0, 19568, 1152, 1}, {VB_Q4_K, 151936, 2048, 0}, {VB_IQ4_NL, 35216, 640, 1},
+                {VB_NVFP4, 1536, 576, 0},  {VB_Q4_K, 11008, 2048, 2},  {VB_Q4_0, 151936, 896, 0},
+                {VB_IQ4_NL, 11008, 2048, 2}};
+    for (int i = 0; i < 10; i++) {
         const linear_shape s = {rows[i].type, VB_PACKED, 1, rows[i].rows, rows[i].cols, false, true, true, true};
         const linear_choice c = choose_linear(&s, &gpu);
         const vb_packed_format f = vb_packed_format_of(s.type);
-        const linear_items p = c.items.parts == 2 ? linear_n1_own_rows(&gpu, f, linear_row_tiles(f, s.cols),
-                                                                       linear_tile_rows(s.rows), &c.items)
-                                                  : linear_choice_of(LINEAR_NONE).items;
-        CHECK(c.kernel == LINEAR_PACKED_N1 && (p.blocks ? p.warps : 0) == rows[i].warps,
-              "%d warps with rows of their own at %ld x %ld", p.warps, (long)s.cols, (long)s.rows);
+        const linear_own_rows p =
+            linear_n1_own_rows(&gpu, f, linear_row_tiles(f, s.cols), linear_tile_rows(s.rows), &c.items);
+        CHECK(c.kernel == LINEAR_PACKED_N1 && (p.blocks ? p.share : 0) == rows[i].share,
+              "%d warps a row of tiles at %ld x %ld", p.share, (long)s.cols, (long)s.rows);
     }
 }
 

@@ -88,12 +88,15 @@ vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &
         VB_TRY(workspace((void **)&in.partial, sums * (int64_t)sizeof(float), stream));
         in.arrived = counters(stream);
     }
-    if constexpr (PARTS == 2 && !NORM && KSPLIT == 1 && !Update::active) {
-        const linear_items own = linear_n1_own_rows(&gpu_of(stream), P::format, in.tiles, tile_rows, &items);
+    if constexpr (!NORM && !Update::active && P::bits <= LINEAR_OWN_ROWS_BITS) {
+        const linear_own_rows own = linear_n1_own_rows(&gpu_of(stream), P::format, in.tiles, tile_rows, &items);
         if (own.blocks)
             return launch_overlapped(stream, own.blocks, 32 * own.warps, own.shared_bytes, n1_rows_kernel<Block>,
                                      N1Rows{out.w, a.x, a.y, a.bias, extra.add, out.rows, out.tile_rows, in.tiles,
-                                            in.cols, own.stages});
+                                            in.cols, own.stages, own.share, ceil_div(65536u, (unsigned)own.share),
+                                            ceil_div(in.tiles, own.share)});
+    }
+    if constexpr (PARTS == 2 && !NORM && KSPLIT == 1 && !Update::active) {
         linear_items of = items; // a group
         const int groups = linear_groups(&gpu_of(stream), P::format, 1, in.tiles, in.items, &of);
         if (groups > 1) {

@@ -16,8 +16,11 @@ __global__ void __launch_bounds__(32 * n4_warps, 2) n4_kernel(N4Input in, RowsOu
 
 // Rows of few tiles: a block's y counts its groups of warps. Such a block leaves no registers to the next kernel's:
 // to spill them costs more.
+template <class Block>
+constexpr int grouped_warps = Packed<Block>::depth == 128 ? LINEAR_GROUPED_SMALL_TILES_WARPS : LINEAR_GROUPED_WARPS;
+
 template <class Block, bool TWO>
-__global__ void __launch_bounds__(32 * LINEAR_GROUPED_WARPS, 1)
+__global__ void __launch_bounds__(32 * grouped_warps<Block>, 1)
     n4_groups_kernel(N4Input in, RowsOut<2, NoRowsUpdate> out) {
     n4_product<Block, 2, 1, TWO, true>(in, out, blockIdx.x * blockDim.y + threadIdx.y, gridDim.x * blockDim.y);
 }

@@ -12,6 +12,7 @@ namespace vb {
 // LINEAR_RING_MOST stages.
 // LEAVES_FIRST: the L2 gives up the tiles before anything else. A token reads its weights once, and two layers of them
 // are more than the L2 holds, where the instructions of all kernels of a layer are to be found again.
+// A stage may hold fewer bytes than it has place for, on Hopper and later.
 template <int BYTES, bool LEAVES_FIRST = false>
 struct TileRing {
     // createpolicy.fractional.L2::evict_first.b64 of all of the tile
@@ -34,22 +35,22 @@ struct TileRing {
         (void)lane;
     }
     // Starts to copy a tile to stage `at`, if the tile exists.
-    VB_DEVICE void fetch(int at, const uint8_t *tile, bool exists, int lane) {
+    VB_DEVICE void fetch(int at, const uint8_t *tile, bool exists, int lane, int bytes = BYTES) {
 #if __CUDA_ARCH__ >= 900
         if (lane == 0 && exists) {
             const unsigned barrier = shared_address(arrived + at);
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(BYTES)
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                          : "memory");
             if constexpr (LEAVES_FIRST)
                 asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
                              "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(tiles + at * BYTES)),
-                             "l"(tile), "r"(BYTES), "r"(barrier), "l"(evict_first)
+                             "l"(tile), "r"(bytes), "r"(barrier), "l"(evict_first)
                              : "memory");
             else
                 asm volatile(
                     "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                         shared_address(tiles + at * BYTES)),
-                    "l"(tile), "r"(BYTES), "r"(barrier)
+                    "l"(tile), "r"(bytes), "r"(barrier)
                     : "memory");
         }
 #else
@@ -90,12 +91,12 @@ struct TileRing {
     }
     // Gives the oldest tile's stage, which every lane has read, to the next tile. Loads may still be under way, behind
     // loads from memory that miss, and a bulk copy does not wait for them: the fence does.
-    VB_DEVICE void refill(const uint8_t *tile, bool exists, int lane) {
+    VB_DEVICE void refill(const uint8_t *tile, bool exists, int lane, int bytes = BYTES) {
         __syncwarp();
 #if __CUDA_ARCH__ >= 900
         if (lane == 0 && exists) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
-        fetch(place, tile, exists, lane);
+        fetch(place, tile, exists, lane, bytes);
         if (++place == stages) place = 0, phase ^= 1;
     }
 };
