@@ -42,13 +42,21 @@ VB_DEVICE __half2 splat(float v) { return __half2half2(__float2half_rn(v)); }
 template <class Block>
 struct ManyTile {
     using P = Packed<Block>;
-    uint32_t v[2][P::values];
+    uint32_t v[2][P::values]; // floats: the upper bytes of halves
     // small: four halves, and four that are added; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]; k2; k6 + 128; e4m3
     uint32_t scales[2][P::small && !P::mins ? 2 : 4];
     __half2 d[2]; // k4: {d, -dmin}; k2: {d, -dmin / 16}; k6: d of both rows; all times 64
 
     VB_DEVICE void unpack(const LaneTile<Block> &w) {
-        unpack_rows_raised(v, w);
+        if constexpr (!P::floats) unpack_rows_raised(v, w);
+        else
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+#pragma unroll
+                for (int i = 0; i < P::words; i++) {
+                    const uint32_t word = w.words[r * P::words + i];
+                    v[r][i] = P::half_bytes(word), v[r][i + P::words] = P::half_bytes(word >> 16);
+                }
         if constexpr (P::powers) { // to halves: values beyond them are far outside of trained weights
             const auto halves = [](uint32_t two) {
                 return as_word(__floats2half2_rn(P::scale_of_bits(two & 0xffff), P::scale_of_bits(two >> 16)));
@@ -126,11 +134,15 @@ struct ManyTile {
             scale[0] = __low2half2(both), scale[1] = __high2half2(both);
         }
         constexpr float zero = 1024 + (P::is_signed ? 128 : P::zero);
+        const auto two = [](uint32_t bytes, int h) { // bytes 0, 1 or 2, 3, as 1024 + code
+            if constexpr (P::floats) return as_half2(__byte_perm(bytes, 0, h ? 0x3424 : 0x1404));
+            else return __hsub2(as_half2(__byte_perm(bytes, 0x64646464, h ? 0x4342 : 0x4140)), splat(zero));
+        };
 #pragma unroll
         for (int r = 0; r < 2; r++)
 #pragma unroll
-            for (int h = 0; h < 2; h++) { // bytes 0, 1 and 2, 3, as 1024 + code
-                const __half2 q = __hsub2(as_half2(__byte_perm(v[r][i], 0x64646464, h ? 0x4342 : 0x4140)), splat(zero));
+            for (int h = 0; h < 2; h++) {
+                const __half2 q = two(v[r][i], h);
                 constexpr bool offsets = P::k2 || P::k4 || P::mins;
                 a[2 * h + r] = as_word(offsets ? __hfma2(q, scale[r], offset[r]) : __hmul2(q, scale[r]));
             }

@@ -138,7 +138,7 @@ struct N32Weights {
             }
         }
     }
-    // The scale of value word i of row g + 8 r, times 2^24.
+    // The scale of value word i of row g + 8 r, times 2^24. e4m3: divided by e4m3_unit.
     VB_DEVICE float scale(int r, int i) const {
         if constexpr (P::small) {
             const uint32_t two = r ? (i < 4 ? w.scales[0].z : w.scales[0].w) : (i < 4 ? w.scales[0].x : w.scales[0].y);
@@ -146,7 +146,7 @@ struct N32Weights {
             if constexpr (P::floats) return d;
             return d * (P::nibbles && i >= P::words ? subnormal / 16 : subnormal);
         } else if constexpr (P::e4m3) {
-            return P::e4m3_bits(__byte_perm(bytes[r][i & 3], 0, 0x0444 | (i >> 2) << 12) >> 4) * P::e4m3_unit;
+            return P::e4m3_bits(__byte_perm(bytes[r][i & 3], 0, 0x0444 | (i >> 2) << 12) >> 4);
         } else {
             const int word = P::k4 ? i >> 3 : i & 3, byte = P::k4 ? (i >> 1) & 3 : i >> 2; // q6_scale_byte
             const float one_and = __uint_as_float(__byte_perm(bytes[r][word], 0x3f800000, 0x7604 | byte << 4));
@@ -158,9 +158,7 @@ struct N32Weights {
     VB_DEVICE void subtrahend(uint32_t a[4], int t) const {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            if constexpr (P::floats) {
-                a[r] = a[2 + r] = 0; // nothing is subtracted
-            } else if constexpr (P::small) {
+            if constexpr (P::small) {
                 const uint4 s = w.scales[P::mins ? 1 : 0];
                 a[r] = r ? (t & 1 ? s.w : s.z) : (t & 1 ? s.y : s.x);
                 a[2 + r] = 0;
@@ -175,7 +173,7 @@ struct N32Weights {
     // The factor of the subtrahend of row g + 8 r.
     VB_DEVICE float subtract(int r) const {
         if constexpr (P::mins) return 64.0f;
-        else if constexpr (P::small || P::floats) return -zero * 64.0f;
+        else if constexpr (P::small) return -zero * 64.0f;
         else if constexpr (P::k4) return high_half(w.scales[r].x) * (-64.0f * subnormal);
         else if constexpr (P::k2) return high_half(w.d[r]) * (-64.0f * subnormal);
         else return low_half(w.d[r]) * (-zero * 64.0f);
@@ -188,15 +186,15 @@ VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const N32Weights<Blo
                         int lane) {
     using P = Packed<Block>;
     using X = N32Tile<P::depth>;
-    float tile[PARTS][TOKENS / 8][4];
-    // The subtrahend comes first, so that its operands leave their registers to the products.
+    float tile[PARTS][TOKENS / 8][4] = {};
+    // The subtrahend, where there is one, comes first, so that its operands leave their registers to the products.
     uint32_t minus[PARTS][4];
     float f[PARTS][2];
 #pragma unroll
-    for (int p = 0; p < PARTS; p++)
+    for (int p = 0; !P::floats && p < PARTS; p++)
         w[p].subtrahend(minus[p], lane & 3), f[p][0] = w[p].subtract(0), f[p][1] = w[p].subtract(1);
 #pragma unroll
-    for (int j = 0; j < TOKENS / 8; j++) {
+    for (int j = 0; !P::floats && j < TOKENS / 8; j++) {
         constexpr int words = P::small ? 1 : P::k4 ? 2 : 4; // of a lane
         constexpr int sums = P::sixteens ? X::sums16 : X::sums32;
         const uint32_t *from = reinterpret_cast<const uint32_t *>(x + sums * TOKENS) + (32 * j + lane) * words;
@@ -248,7 +246,8 @@ VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const N32Weights<Blo
         for (int p = 0; p < PARTS; p++)
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                sum[p][j][e] = fmaf(e & 1 ? inverse.y : inverse.x, tile[p][j][e], sum[p][j][e]);
+                sum[p][j][e] = fmaf(e & 1 ? inverse.y : inverse.x,
+                                    P::e4m3 ? tile[p][j][e] * P::e4m3_unit : tile[p][j][e], sum[p][j][e]);
     }
 }
 
