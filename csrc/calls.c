@@ -2,6 +2,7 @@
 #include "vibrant.h"
 
 struct add_frame {
+    int64_t operation;
     void *out;
     const void *a;
     const void *b;
@@ -15,6 +16,7 @@ static vb_status call_add(struct add_frame *f) {
 }
 
 struct mul_frame {
+    int64_t operation;
     void *out;
     const void *a;
     const void *b;
@@ -28,6 +30,7 @@ static vb_status call_mul(struct mul_frame *f) {
 }
 
 struct mul_scalar_frame {
+    int64_t operation;
     void *out;
     const void *a;
     float scalar;
@@ -41,6 +44,7 @@ static vb_status call_mul_scalar(struct mul_scalar_frame *f) {
 }
 
 struct silu_frame {
+    int64_t operation;
     void *out;
     const void *a;
     vb_dtype type;
@@ -53,6 +57,7 @@ static vb_status call_silu(struct silu_frame *f) {
 }
 
 struct gelu_frame {
+    int64_t operation;
     void *out;
     const void *a;
     vb_dtype type;
@@ -65,6 +70,7 @@ static vb_status call_gelu(struct gelu_frame *f) {
 }
 
 struct gelu_tanh_frame {
+    int64_t operation;
     void *out;
     const void *a;
     vb_dtype type;
@@ -77,6 +83,7 @@ static vb_status call_gelu_tanh(struct gelu_tanh_frame *f) {
 }
 
 struct swiglu_frame {
+    int64_t operation;
     void *out;
     const void *gate;
     const void *up;
@@ -90,6 +97,7 @@ static vb_status call_swiglu(struct swiglu_frame *f) {
 }
 
 struct glu_frame {
+    int64_t operation;
     void *out;
     const void *gate;
     const void *up;
@@ -106,6 +114,7 @@ static vb_status call_glu(struct glu_frame *f) {
 }
 
 struct sigmoid_frame {
+    int64_t operation;
     void *out;
     const void *a;
     vb_dtype type;
@@ -118,6 +127,7 @@ static vb_status call_sigmoid(struct sigmoid_frame *f) {
 }
 
 struct soft_cap_frame {
+    int64_t operation;
     void *out;
     const void *a;
     float cap;
@@ -131,6 +141,7 @@ static vb_status call_soft_cap(struct soft_cap_frame *f) {
 }
 
 struct copy_frame {
+    int64_t operation;
     void *out;
     const void *in;
     vb_dtype type;
@@ -143,6 +154,7 @@ static vb_status call_copy(struct copy_frame *f) {
 }
 
 struct convert_frame {
+    int64_t operation;
     void *out;
     vb_dtype out_type;
     const void *in;
@@ -156,6 +168,7 @@ static vb_status call_convert(struct convert_frame *f) {
 }
 
 struct increment_i32_frame {
+    int64_t operation;
     int32_t *x;
     int64_t n;
     vb_stream *stream;
@@ -166,6 +179,7 @@ static vb_status call_increment_i32(struct increment_i32_frame *f) {
 }
 
 struct softmax_batched_frame {
+    int64_t operation;
     void *out;
     const void *in;
     vb_dtype type;
@@ -179,6 +193,7 @@ static vb_status call_softmax_batched(struct softmax_batched_frame *f) {
 }
 
 struct rms_norm_batched_frame {
+    int64_t operation;
     void *out;
     const void *in;
     const float *weight;
@@ -194,6 +209,7 @@ static vb_status call_rms_norm_batched(struct rms_norm_batched_frame *f) {
 }
 
 struct layer_norm_batched_frame {
+    int64_t operation;
     void *out;
     const void *in;
     const float *weight;
@@ -210,6 +226,7 @@ static vb_status call_layer_norm_batched(struct layer_norm_batched_frame *f) {
 }
 
 struct add_rms_norm_frame {
+    int64_t operation;
     void *sum;
     void *out;
     const void *a;
@@ -227,6 +244,7 @@ static vb_status call_add_rms_norm(struct add_rms_norm_frame *f) {
 }
 
 struct mul_rows_frame {
+    int64_t operation;
     void *out;
     const void *a;
     const float *factors;
@@ -241,6 +259,7 @@ static vb_status call_mul_rows(struct mul_rows_frame *f) {
 }
 
 struct copy_columns_frame {
+    int64_t operation;
     void *out;
     int64_t out_cols;
     int64_t out_first;
@@ -259,6 +278,7 @@ static vb_status call_copy_columns(struct copy_columns_frame *f) {
 }
 
 struct argmax_frame {
+    int64_t operation;
     int32_t *out;
     const float *in;
     int64_t rows;
@@ -271,6 +291,7 @@ static vb_status call_argmax(struct argmax_frame *f) {
 }
 
 struct top_k_frame {
+    int64_t operation;
     float *values;
     int32_t *ids;
     const float *in;
@@ -285,6 +306,7 @@ static vb_status call_top_k(struct top_k_frame *f) {
 }
 
 struct map_frame {
+    int64_t operation;
     vb_map_args args;
     vb_stream *stream;
 };
@@ -294,6 +316,7 @@ static vb_status call_map(struct map_frame *f) {
 }
 
 struct reduce_frame {
+    int64_t operation;
     vb_reduce_args args;
     vb_stream *stream;
 };
@@ -303,6 +326,7 @@ static vb_status call_reduce(struct reduce_frame *f) {
 }
 
 struct cumsum_frame {
+    int64_t operation;
     void *out;
     const void *in;
     vb_dtype type;
@@ -317,6 +341,7 @@ static vb_status call_cumsum(struct cumsum_frame *f) {
 }
 
 struct sort_frame {
+    int64_t operation;
     vb_sort_args args;
     vb_stream *stream;
 };
@@ -326,6 +351,7 @@ static vb_status call_sort(struct sort_frame *f) {
 }
 
 struct index_frame {
+    int64_t operation;
     vb_index_args args;
     vb_stream *stream;
 };
@@ -335,6 +361,7 @@ static vb_status call_index(struct index_frame *f) {
 }
 
 struct matmul_batched_frame {
+    int64_t operation;
     vb_matmul_args args;
     vb_stream *stream;
 };
@@ -344,6 +371,7 @@ static vb_status call_matmul_batched(struct matmul_batched_frame *f) {
 }
 
 struct matmul_single_row_frame {
+    int64_t operation;
     void *c;
     const void *a;
     const void *b;
@@ -358,6 +386,7 @@ static vb_status call_matmul_single_row(struct matmul_single_row_frame *f) {
 }
 
 struct weight_pack_frame {
+    int64_t operation;
     void *out;
     vb_weight w;
     vb_stream *stream;
@@ -368,6 +397,7 @@ static vb_status call_weight_pack(struct weight_pack_frame *f) {
 }
 
 struct linear_frame {
+    int64_t operation;
     float *y;
     const float *x;
     vb_weight w;
@@ -381,6 +411,7 @@ static vb_status call_linear(struct linear_frame *f) {
 }
 
 struct embedding_frame {
+    int64_t operation;
     float *out;
     vb_weight table;
     const int32_t *ids;
@@ -393,6 +424,7 @@ static vb_status call_embedding(struct embedding_frame *f) {
 }
 
 struct fused_update_frame {
+    int64_t operation;
     vb_fused_update_args args;
     vb_stream *stream;
 };
@@ -402,6 +434,7 @@ static vb_status call_fused_update(struct fused_update_frame *f) {
 }
 
 struct norm_quantize_frame {
+    int64_t operation;
     vb_norm_quantize_args args;
     vb_stream *stream;
 };
@@ -411,6 +444,7 @@ static vb_status call_norm_quantize(struct norm_quantize_frame *f) {
 }
 
 struct dequantize_rows_frame {
+    int64_t operation;
     float *out;
     const void *codes;
     const float *scales;
@@ -424,6 +458,7 @@ static vb_status call_dequantize_rows(struct dequantize_rows_frame *f) {
 }
 
 struct w2a8_gemv_frame {
+    int64_t operation;
     vb_w2a8_gemv_args args;
     vb_stream *stream;
 };
@@ -433,6 +468,7 @@ static vb_status call_w2a8_gemv(struct w2a8_gemv_frame *f) {
 }
 
 struct bit_linear_frame {
+    int64_t operation;
     vb_bit_linear_args args;
     vb_stream *stream;
 };
@@ -442,6 +478,7 @@ static vb_status call_bit_linear(struct bit_linear_frame *f) {
 }
 
 struct tmac_lut_frame {
+    int64_t operation;
     float *lut;
     const float *activations;
     int64_t k;
@@ -454,6 +491,7 @@ static vb_status call_tmac_lut(struct tmac_lut_frame *f) {
 }
 
 struct tmac_matmul_frame {
+    int64_t operation;
     vb_tmac_matmul_args args;
     vb_stream *stream;
 };
@@ -463,6 +501,7 @@ static vb_status call_tmac_matmul(struct tmac_matmul_frame *f) {
 }
 
 struct route_frame {
+    int64_t operation;
     vb_route_args args;
     vb_stream *stream;
 };
@@ -472,6 +511,7 @@ static vb_status call_route(struct route_frame *f) {
 }
 
 struct expert_linear_frame {
+    int64_t operation;
     vb_expert_linear_args args;
     vb_stream *stream;
 };
@@ -481,6 +521,7 @@ static vb_status call_expert_linear(struct expert_linear_frame *f) {
 }
 
 struct expert_sum_frame {
+    int64_t operation;
     float *out;
     const float *add;
     const float *y;
@@ -496,6 +537,7 @@ static vb_status call_expert_sum(struct expert_sum_frame *f) {
 }
 
 struct rope_frame {
+    int64_t operation;
     vb_rope_args args;
     vb_stream *stream;
 };
@@ -505,6 +547,7 @@ static vb_status call_rope(struct rope_frame *f) {
 }
 
 struct kv_write_frame {
+    int64_t operation;
     vb_kv_write_args args;
     vb_stream *stream;
 };
@@ -514,6 +557,7 @@ static vb_status call_kv_write(struct kv_write_frame *f) {
 }
 
 struct rope_kv_write_frame {
+    int64_t operation;
     vb_rope_kv_write_args args;
     vb_stream *stream;
 };
@@ -523,6 +567,7 @@ static vb_status call_rope_kv_write(struct rope_kv_write_frame *f) {
 }
 
 struct attention_frame {
+    int64_t operation;
     vb_attention_args args;
     vb_stream *stream;
 };
@@ -532,6 +577,7 @@ static vb_status call_attention(struct attention_frame *f) {
 }
 
 struct causal_conv_frame {
+    int64_t operation;
     vb_causal_conv_args args;
     vb_stream *stream;
 };
@@ -541,6 +587,7 @@ static vb_status call_causal_conv(struct causal_conv_frame *f) {
 }
 
 struct gated_delta_frame {
+    int64_t operation;
     vb_gated_delta_args args;
     vb_stream *stream;
 };
@@ -550,6 +597,7 @@ static vb_status call_gated_delta(struct gated_delta_frame *f) {
 }
 
 struct norm_linear_frame {
+    int64_t operation;
     float *y;
     const float *x;
     const float *norm;
@@ -566,6 +614,7 @@ static vb_status call_norm_linear(struct norm_linear_frame *f) {
 }
 
 struct norm_swiglu_frame {
+    int64_t operation;
     float *out;
     const float *x;
     const float *norm;
@@ -583,6 +632,7 @@ static vb_status call_norm_swiglu(struct norm_swiglu_frame *f) {
 }
 
 struct linear_add_frame {
+    int64_t operation;
     float *sum;
     const float *a;
     const float *x;
@@ -598,6 +648,7 @@ static vb_status call_linear_add(struct linear_add_frame *f) {
 }
 
 struct feed_forward_frame {
+    int64_t operation;
     vb_feed_forward_args args;
     int next_prepared;
     vb_stream *stream;
@@ -609,6 +660,7 @@ static vb_status call_feed_forward(struct feed_forward_frame *f) {
 }
 
 struct expert_feed_forward_frame {
+    int64_t operation;
     vb_expert_feed_forward_args args;
     vb_stream *stream;
 };
@@ -618,6 +670,7 @@ static vb_status call_expert_feed_forward(struct expert_feed_forward_frame *f) {
 }
 
 struct norm_route_frame {
+    int64_t operation;
     vb_norm_route_args args;
     vb_stream *stream;
 };
@@ -627,6 +680,7 @@ static vb_status call_norm_route(struct norm_route_frame *f) {
 }
 
 struct norm_qkv_frame {
+    int64_t operation;
     vb_norm_qkv_args args;
     vb_stream *stream;
 };
@@ -636,6 +690,7 @@ static vb_status call_norm_qkv(struct norm_qkv_frame *f) {
 }
 
 struct attention_linear_add_frame {
+    int64_t operation;
     float *sum;
     const float *a;
     vb_attention_args attention;
@@ -654,9 +709,9 @@ static vb_status call_attention_linear_add(struct attention_linear_add_frame *f)
                                    f->normed, &f->next_prepared, f->stream);
 }
 
-vb_status vb_call(int operation, void *frame) {
+vb_status vb_call(void *frame) {
     if (!frame) return VB_INVALID_ARGUMENT;
-    switch (operation) {
+    switch (*(const int64_t *)frame) {
     case 0: return call_add(frame);
     case 1: return call_mul(frame);
     case 2: return call_mul_scalar(frame);
@@ -716,4 +771,4 @@ vb_status vb_call(int operation, void *frame) {
     return VB_INVALID_ARGUMENT;
 }
 
-int64_t vb_call_abi(void) { return INT64_C(3643017533602362371); }
+int64_t vb_call_abi(void) { return INT64_C(7147470196127032268); }

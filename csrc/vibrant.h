@@ -1315,10 +1315,10 @@ void vb_ptx_free(char *ptx);
  * For bindings that call C without a compiler of C, where each kind of operand would go to a register of its own
  * kind. */
 
-/* Calls an operation with its operands in a struct, as csrc/calls.c (generated from this header) numbers and declares
- * them: those of the declaration above in its order, structs by value, then what the operation sets, then the stream.
- * VB_INVALID_ARGUMENT for a number without an operation. */
-vb_status vb_call(int operation, void *frame);
+/* Calls an operation with all that it needs in a struct, as csrc/calls.c (generated from this header) declares it: the
+ * operation's number in 64 bits, the operands of the declaration above in its order, structs by value, then what the
+ * operation sets, then the stream. VB_INVALID_ARGUMENT for a number without an operation. */
+vb_status vb_call(void *frame);
 
 /* A number that changes with every declaration of this header: a binding that knows another one must not call. */
 int64_t vb_call_abi(void);

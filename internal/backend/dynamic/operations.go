@@ -13,7 +13,7 @@ import (
 // What vb_version and vb_call_abi return of a library that these calls fit.
 const (
 	version = "0.1.0"
-	abi     = 3643017533602362371
+	abi     = 7147470196127032268
 )
 
 type cMapArgs struct {
@@ -1018,101 +1018,109 @@ func asUpdateArgs(a *kernel.UpdateArgs) cUpdateArgs {
 }
 
 type addFrame struct {
-	out    kernel.Ptr
-	a      kernel.Ptr
-	b      kernel.Ptr
-	t      int32
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	a         kernel.Ptr
+	b         kernel.Ptr
+	t         int32
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) Add(out, a, b kernel.Ptr, t kernel.DType, n int) error {
-	f := &addFrame{out: out, a: a, b: b, t: int32(t), n: int64(n), stream: s.p}
-	return s.call("add", 0, kernel.Ptr(f))
+	f := &addFrame{operation: 0, out: out, a: a, b: b, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("add", kernel.Ptr(f))
 }
 
 type mulFrame struct {
-	out    kernel.Ptr
-	a      kernel.Ptr
-	b      kernel.Ptr
-	t      int32
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	a         kernel.Ptr
+	b         kernel.Ptr
+	t         int32
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) Mul(out, a, b kernel.Ptr, t kernel.DType, n int) error {
-	f := &mulFrame{out: out, a: a, b: b, t: int32(t), n: int64(n), stream: s.p}
-	return s.call("mul", 1, kernel.Ptr(f))
+	f := &mulFrame{operation: 1, out: out, a: a, b: b, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("mul", kernel.Ptr(f))
 }
 
 type mulScalarFrame struct {
-	out    kernel.Ptr
-	a      kernel.Ptr
-	scalar float32
-	t      int32
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	a         kernel.Ptr
+	scalar    float32
+	t         int32
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) MulScalar(out, a kernel.Ptr, scalar float32, t kernel.DType, n int) error {
-	f := &mulScalarFrame{out: out, a: a, scalar: float32(scalar), t: int32(t), n: int64(n), stream: s.p}
-	return s.call("mul_scalar", 2, kernel.Ptr(f))
+	f := &mulScalarFrame{operation: 2, out: out, a: a, scalar: float32(scalar), t: int32(t), n: int64(n), stream: s.p}
+	return s.call("mul_scalar", kernel.Ptr(f))
 }
 
 type siLUFrame struct {
-	out    kernel.Ptr
-	a      kernel.Ptr
-	t      int32
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	a         kernel.Ptr
+	t         int32
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) SiLU(out, a kernel.Ptr, t kernel.DType, n int) error {
-	f := &siLUFrame{out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
-	return s.call("silu", 3, kernel.Ptr(f))
+	f := &siLUFrame{operation: 3, out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("silu", kernel.Ptr(f))
 }
 
 type gELUFrame struct {
-	out    kernel.Ptr
-	a      kernel.Ptr
-	t      int32
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	a         kernel.Ptr
+	t         int32
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) GELU(out, a kernel.Ptr, t kernel.DType, n int) error {
-	f := &gELUFrame{out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
-	return s.call("gelu", 4, kernel.Ptr(f))
+	f := &gELUFrame{operation: 4, out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("gelu", kernel.Ptr(f))
 }
 
 type gELUTanhFrame struct {
-	out    kernel.Ptr
-	a      kernel.Ptr
-	t      int32
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	a         kernel.Ptr
+	t         int32
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) GELUTanh(out, a kernel.Ptr, t kernel.DType, n int) error {
-	f := &gELUTanhFrame{out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
-	return s.call("gelu_tanh", 5, kernel.Ptr(f))
+	f := &gELUTanhFrame{operation: 5, out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("gelu_tanh", kernel.Ptr(f))
 }
 
 type swiGLUFrame struct {
-	out    kernel.Ptr
-	gate   kernel.Ptr
-	up     kernel.Ptr
-	t      int32
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	gate      kernel.Ptr
+	up        kernel.Ptr
+	t         int32
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) SwiGLU(out, gate, up kernel.Ptr, t kernel.DType, n int) error {
-	f := &swiGLUFrame{out: out, gate: gate, up: up, t: int32(t), n: int64(n), stream: s.p}
-	return s.call("swiglu", 6, kernel.Ptr(f))
+	f := &swiGLUFrame{operation: 6, out: out, gate: gate, up: up, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("swiglu", kernel.Ptr(f))
 }
 
 type gLUFrame struct {
+	operation  int64
 	out        kernel.Ptr
 	gate       kernel.Ptr
 	up         kernel.Ptr
@@ -1125,374 +1133,403 @@ type gLUFrame struct {
 }
 
 func (s *stream) GLU(out, gate, up kernel.Ptr, activation kernel.Activation, alpha, limit float32, t kernel.DType, n int) error {
-	f := &gLUFrame{out: out, gate: gate, up: up, activation: int32(activation), alpha: float32(alpha), limit: float32(limit), t: int32(t), n: int64(n), stream: s.p}
-	return s.call("glu", 7, kernel.Ptr(f))
+	f := &gLUFrame{operation: 7, out: out, gate: gate, up: up, activation: int32(activation), alpha: float32(alpha), limit: float32(limit), t: int32(t), n: int64(n), stream: s.p}
+	return s.call("glu", kernel.Ptr(f))
 }
 
 type sigmoidFrame struct {
-	out    kernel.Ptr
-	a      kernel.Ptr
-	t      int32
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	a         kernel.Ptr
+	t         int32
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) Sigmoid(out, a kernel.Ptr, t kernel.DType, n int) error {
-	f := &sigmoidFrame{out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
-	return s.call("sigmoid", 8, kernel.Ptr(f))
+	f := &sigmoidFrame{operation: 8, out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("sigmoid", kernel.Ptr(f))
 }
 
 type softCapFrame struct {
-	out    kernel.Ptr
-	a      kernel.Ptr
-	cap    float32
-	t      int32
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	a         kernel.Ptr
+	cap       float32
+	t         int32
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) SoftCap(out, a kernel.Ptr, cap float32, t kernel.DType, n int) error {
-	f := &softCapFrame{out: out, a: a, cap: float32(cap), t: int32(t), n: int64(n), stream: s.p}
-	return s.call("soft_cap", 9, kernel.Ptr(f))
+	f := &softCapFrame{operation: 9, out: out, a: a, cap: float32(cap), t: int32(t), n: int64(n), stream: s.p}
+	return s.call("soft_cap", kernel.Ptr(f))
 }
 
 type copyFrame struct {
-	out    kernel.Ptr
-	in     kernel.Ptr
-	t      int32
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	in        kernel.Ptr
+	t         int32
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) Copy(out, in kernel.Ptr, t kernel.DType, n int) error {
-	f := &copyFrame{out: out, in: in, t: int32(t), n: int64(n), stream: s.p}
-	return s.call("copy", 10, kernel.Ptr(f))
+	f := &copyFrame{operation: 10, out: out, in: in, t: int32(t), n: int64(n), stream: s.p}
+	return s.call("copy", kernel.Ptr(f))
 }
 
 type convertFrame struct {
-	out     kernel.Ptr
-	outType int32
-	in      kernel.Ptr
-	inType  int32
-	n       int64
-	stream  kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	outType   int32
+	in        kernel.Ptr
+	inType    int32
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) Convert(out kernel.Ptr, outType kernel.DType, in kernel.Ptr, inType kernel.DType, n int) error {
-	f := &convertFrame{out: out, outType: int32(outType), in: in, inType: int32(inType), n: int64(n), stream: s.p}
-	return s.call("convert", 11, kernel.Ptr(f))
+	f := &convertFrame{operation: 11, out: out, outType: int32(outType), in: in, inType: int32(inType), n: int64(n), stream: s.p}
+	return s.call("convert", kernel.Ptr(f))
 }
 
 type incrementI32Frame struct {
-	x      kernel.Ptr
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	x         kernel.Ptr
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) IncrementI32(x kernel.Ptr, n int) error {
-	f := &incrementI32Frame{x: x, n: int64(n), stream: s.p}
-	return s.call("increment_i32", 12, kernel.Ptr(f))
+	f := &incrementI32Frame{operation: 12, x: x, n: int64(n), stream: s.p}
+	return s.call("increment_i32", kernel.Ptr(f))
 }
 
 type softmaxFrame struct {
-	out    kernel.Ptr
-	in     kernel.Ptr
-	t      int32
-	rows   int64
-	cols   int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	in        kernel.Ptr
+	t         int32
+	rows      int64
+	cols      int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) Softmax(out, in kernel.Ptr, t kernel.DType, rows, cols int) error {
-	f := &softmaxFrame{out: out, in: in, t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
-	return s.call("softmax", 13, kernel.Ptr(f))
+	f := &softmaxFrame{operation: 13, out: out, in: in, t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
+	return s.call("softmax", kernel.Ptr(f))
 }
 
 type rMSNormFrame struct {
-	out    kernel.Ptr
-	in     kernel.Ptr
-	weight kernel.Ptr
-	t      int32
-	rows   int64
-	cols   int64
-	eps    float32
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	in        kernel.Ptr
+	weight    kernel.Ptr
+	t         int32
+	rows      int64
+	cols      int64
+	eps       float32
+	stream    kernel.Ptr
 }
 
 func (s *stream) RMSNorm(out, in, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
-	f := &rMSNormFrame{out: out, in: in, weight: weight, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
-	return s.call("rms_norm", 14, kernel.Ptr(f))
+	f := &rMSNormFrame{operation: 14, out: out, in: in, weight: weight, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
+	return s.call("rms_norm", kernel.Ptr(f))
 }
 
 type layerNormFrame struct {
-	out    kernel.Ptr
-	in     kernel.Ptr
-	weight kernel.Ptr
-	bias   kernel.Ptr
-	t      int32
-	rows   int64
-	cols   int64
-	eps    float32
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	in        kernel.Ptr
+	weight    kernel.Ptr
+	bias      kernel.Ptr
+	t         int32
+	rows      int64
+	cols      int64
+	eps       float32
+	stream    kernel.Ptr
 }
 
 func (s *stream) LayerNorm(out, in, weight, bias kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
-	f := &layerNormFrame{out: out, in: in, weight: weight, bias: bias, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
-	return s.call("layer_norm", 15, kernel.Ptr(f))
+	f := &layerNormFrame{operation: 15, out: out, in: in, weight: weight, bias: bias, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
+	return s.call("layer_norm", kernel.Ptr(f))
 }
 
 type addRMSNormFrame struct {
-	sum    kernel.Ptr
-	out    kernel.Ptr
-	a      kernel.Ptr
-	b      kernel.Ptr
-	weight kernel.Ptr
-	t      int32
-	rows   int64
-	cols   int64
-	eps    float32
-	stream kernel.Ptr
+	operation int64
+	sum       kernel.Ptr
+	out       kernel.Ptr
+	a         kernel.Ptr
+	b         kernel.Ptr
+	weight    kernel.Ptr
+	t         int32
+	rows      int64
+	cols      int64
+	eps       float32
+	stream    kernel.Ptr
 }
 
 func (s *stream) AddRMSNorm(sum, out, a, b, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
-	f := &addRMSNormFrame{sum: sum, out: out, a: a, b: b, weight: weight, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
-	return s.call("add_rms_norm", 16, kernel.Ptr(f))
+	f := &addRMSNormFrame{operation: 16, sum: sum, out: out, a: a, b: b, weight: weight, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
+	return s.call("add_rms_norm", kernel.Ptr(f))
 }
 
 type mulRowsFrame struct {
-	out     kernel.Ptr
-	a       kernel.Ptr
-	factors kernel.Ptr
-	t       int32
-	rows    int64
-	cols    int64
-	stream  kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	a         kernel.Ptr
+	factors   kernel.Ptr
+	t         int32
+	rows      int64
+	cols      int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) MulRows(out, a, factors kernel.Ptr, t kernel.DType, rows, cols int) error {
-	f := &mulRowsFrame{out: out, a: a, factors: factors, t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
-	return s.call("mul_rows", 17, kernel.Ptr(f))
+	f := &mulRowsFrame{operation: 17, out: out, a: a, factors: factors, t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
+	return s.call("mul_rows", kernel.Ptr(f))
 }
 
 type copyColumnsFrame struct {
-	out      kernel.Ptr
-	outCols  int64
-	outFirst int64
-	in       kernel.Ptr
-	inCols   int64
-	inFirst  int64
-	t        int32
-	rows     int64
-	cols     int64
-	stream   kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	outCols   int64
+	outFirst  int64
+	in        kernel.Ptr
+	inCols    int64
+	inFirst   int64
+	t         int32
+	rows      int64
+	cols      int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) CopyColumns(out kernel.Ptr, outCols, outFirst int, in kernel.Ptr, inCols, inFirst int, t kernel.DType, rows, cols int) error {
-	f := &copyColumnsFrame{out: out, outCols: int64(outCols), outFirst: int64(outFirst), in: in, inCols: int64(inCols), inFirst: int64(inFirst), t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
-	return s.call("copy_columns", 18, kernel.Ptr(f))
+	f := &copyColumnsFrame{operation: 18, out: out, outCols: int64(outCols), outFirst: int64(outFirst), in: in, inCols: int64(inCols), inFirst: int64(inFirst), t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
+	return s.call("copy_columns", kernel.Ptr(f))
 }
 
 type argmaxFrame struct {
-	out    kernel.Ptr
-	in     kernel.Ptr
-	rows   int64
-	cols   int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	in        kernel.Ptr
+	rows      int64
+	cols      int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) Argmax(out, in kernel.Ptr, rows, cols int) error {
-	f := &argmaxFrame{out: out, in: in, rows: int64(rows), cols: int64(cols), stream: s.p}
-	return s.call("argmax", 19, kernel.Ptr(f))
+	f := &argmaxFrame{operation: 19, out: out, in: in, rows: int64(rows), cols: int64(cols), stream: s.p}
+	return s.call("argmax", kernel.Ptr(f))
 }
 
 type topKFrame struct {
-	values kernel.Ptr
-	ids    kernel.Ptr
-	in     kernel.Ptr
-	rows   int64
-	cols   int64
-	k      int64
-	stream kernel.Ptr
+	operation int64
+	values    kernel.Ptr
+	ids       kernel.Ptr
+	in        kernel.Ptr
+	rows      int64
+	cols      int64
+	k         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) TopK(values, ids, in kernel.Ptr, rows, cols, k int) error {
-	f := &topKFrame{values: values, ids: ids, in: in, rows: int64(rows), cols: int64(cols), k: int64(k), stream: s.p}
-	return s.call("top_k", 20, kernel.Ptr(f))
+	f := &topKFrame{operation: 20, values: values, ids: ids, in: in, rows: int64(rows), cols: int64(cols), k: int64(k), stream: s.p}
+	return s.call("top_k", kernel.Ptr(f))
 }
 
 type mapFrame struct {
-	args   cMapArgs
-	stream kernel.Ptr
+	operation int64
+	args      cMapArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) Map(args *kernel.MapArgs) error {
-	f := &mapFrame{args: asMapArgs(args), stream: s.p}
-	return s.call("map", 21, kernel.Ptr(f))
+	f := &mapFrame{operation: 21, args: asMapArgs(args), stream: s.p}
+	return s.call("map", kernel.Ptr(f))
 }
 
 type reduceFrame struct {
-	args   cReduceArgs
-	stream kernel.Ptr
+	operation int64
+	args      cReduceArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) Reduce(args *kernel.ReduceArgs) error {
-	f := &reduceFrame{args: asReduceArgs(args), stream: s.p}
-	return s.call("reduce", 22, kernel.Ptr(f))
+	f := &reduceFrame{operation: 22, args: asReduceArgs(args), stream: s.p}
+	return s.call("reduce", kernel.Ptr(f))
 }
 
 type cumSumFrame struct {
-	out    kernel.Ptr
-	in     kernel.Ptr
-	t      int32
-	rows   int64
-	n      int64
-	cols   int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	in        kernel.Ptr
+	t         int32
+	rows      int64
+	n         int64
+	cols      int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) CumSum(out, in kernel.Ptr, t kernel.DType, rows, n, cols int) error {
-	f := &cumSumFrame{out: out, in: in, t: int32(t), rows: int64(rows), n: int64(n), cols: int64(cols), stream: s.p}
-	return s.call("cumsum", 23, kernel.Ptr(f))
+	f := &cumSumFrame{operation: 23, out: out, in: in, t: int32(t), rows: int64(rows), n: int64(n), cols: int64(cols), stream: s.p}
+	return s.call("cumsum", kernel.Ptr(f))
 }
 
 type sortFrame struct {
-	args   cSortArgs
-	stream kernel.Ptr
+	operation int64
+	args      cSortArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) Sort(args *kernel.SortArgs) error {
-	f := &sortFrame{args: asSortArgs(args), stream: s.p}
-	return s.call("sort", 24, kernel.Ptr(f))
+	f := &sortFrame{operation: 24, args: asSortArgs(args), stream: s.p}
+	return s.call("sort", kernel.Ptr(f))
 }
 
 type indexFrame struct {
-	args   cIndexArgs
-	stream kernel.Ptr
+	operation int64
+	args      cIndexArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) Index(args *kernel.IndexArgs) error {
-	f := &indexFrame{args: asIndexArgs(args), stream: s.p}
-	return s.call("index", 25, kernel.Ptr(f))
+	f := &indexFrame{operation: 25, args: asIndexArgs(args), stream: s.p}
+	return s.call("index", kernel.Ptr(f))
 }
 
 type matMulFrame struct {
-	args   cMatMulArgs
-	stream kernel.Ptr
+	operation int64
+	args      cMatMulArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) MatMul(args *kernel.MatMulArgs) error {
-	f := &matMulFrame{args: asMatMulArgs(args), stream: s.p}
-	return s.call("matmul", 26, kernel.Ptr(f))
+	f := &matMulFrame{operation: 26, args: asMatMulArgs(args), stream: s.p}
+	return s.call("matmul", kernel.Ptr(f))
 }
 
 type matMulSingleRowFrame struct {
-	c      kernel.Ptr
-	a      kernel.Ptr
-	b      kernel.Ptr
-	t      int32
-	k      int64
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	c         kernel.Ptr
+	a         kernel.Ptr
+	b         kernel.Ptr
+	t         int32
+	k         int64
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) MatMulSingleRow(c, a, b kernel.Ptr, t kernel.DType, k, n int) error {
-	f := &matMulSingleRowFrame{c: c, a: a, b: b, t: int32(t), k: int64(k), n: int64(n), stream: s.p}
-	return s.call("matmul_single_row", 27, kernel.Ptr(f))
+	f := &matMulSingleRowFrame{operation: 27, c: c, a: a, b: b, t: int32(t), k: int64(k), n: int64(n), stream: s.p}
+	return s.call("matmul_single_row", kernel.Ptr(f))
 }
 
 type weightPackFrame struct {
-	out    kernel.Ptr
-	w      cWeight
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	w         cWeight
+	stream    kernel.Ptr
 }
 
 func (s *stream) WeightPack(out kernel.Ptr, w kernel.Weight) error {
-	f := &weightPackFrame{out: out, w: asWeight(w), stream: s.p}
-	return s.call("weight_pack", 28, kernel.Ptr(f))
+	f := &weightPackFrame{operation: 28, out: out, w: asWeight(w), stream: s.p}
+	return s.call("weight_pack", kernel.Ptr(f))
 }
 
 type linearFrame struct {
-	y      kernel.Ptr
-	x      kernel.Ptr
-	w      cWeight
-	bias   kernel.Ptr
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	y         kernel.Ptr
+	x         kernel.Ptr
+	w         cWeight
+	bias      kernel.Ptr
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) Linear(y, x kernel.Ptr, w kernel.Weight, bias kernel.Ptr, n int) error {
-	f := &linearFrame{y: y, x: x, w: asWeight(w), bias: bias, n: int64(n), stream: s.p}
-	return s.call("linear", 29, kernel.Ptr(f))
+	f := &linearFrame{operation: 29, y: y, x: x, w: asWeight(w), bias: bias, n: int64(n), stream: s.p}
+	return s.call("linear", kernel.Ptr(f))
 }
 
 type embeddingFrame struct {
-	out    kernel.Ptr
-	table  cWeight
-	ids    kernel.Ptr
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	table     cWeight
+	ids       kernel.Ptr
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, n int) error {
-	f := &embeddingFrame{out: out, table: asWeight(table), ids: ids, n: int64(n), stream: s.p}
-	return s.call("embedding", 30, kernel.Ptr(f))
+	f := &embeddingFrame{operation: 30, out: out, table: asWeight(table), ids: ids, n: int64(n), stream: s.p}
+	return s.call("embedding", kernel.Ptr(f))
 }
 
 type fusedUpdateFrame struct {
-	args   cFusedUpdateArgs
-	stream kernel.Ptr
+	operation int64
+	args      cFusedUpdateArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) FusedUpdate(args *kernel.FusedUpdateArgs) error {
-	f := &fusedUpdateFrame{args: asFusedUpdateArgs(args), stream: s.p}
-	return s.call("fused_update", 31, kernel.Ptr(f))
+	f := &fusedUpdateFrame{operation: 31, args: asFusedUpdateArgs(args), stream: s.p}
+	return s.call("fused_update", kernel.Ptr(f))
 }
 
 type normQuantizeFrame struct {
-	args   cNormQuantizeArgs
-	stream kernel.Ptr
+	operation int64
+	args      cNormQuantizeArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) NormQuantize(args *kernel.NormQuantizeArgs) error {
-	f := &normQuantizeFrame{args: asNormQuantizeArgs(args), stream: s.p}
-	return s.call("norm_quantize", 32, kernel.Ptr(f))
+	f := &normQuantizeFrame{operation: 32, args: asNormQuantizeArgs(args), stream: s.p}
+	return s.call("norm_quantize", kernel.Ptr(f))
 }
 
 type dequantizeRowsFrame struct {
-	out    kernel.Ptr
-	codes  kernel.Ptr
-	scales kernel.Ptr
-	rows   int64
-	cols   int64
-	stream kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	codes     kernel.Ptr
+	scales    kernel.Ptr
+	rows      int64
+	cols      int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) DequantizeRows(out, codes, scales kernel.Ptr, rows, cols int) error {
-	f := &dequantizeRowsFrame{out: out, codes: codes, scales: scales, rows: int64(rows), cols: int64(cols), stream: s.p}
-	return s.call("dequantize_rows", 33, kernel.Ptr(f))
+	f := &dequantizeRowsFrame{operation: 33, out: out, codes: codes, scales: scales, rows: int64(rows), cols: int64(cols), stream: s.p}
+	return s.call("dequantize_rows", kernel.Ptr(f))
 }
 
 type w2A8GEMVFrame struct {
-	args   cW2A8GEMVArgs
-	stream kernel.Ptr
+	operation int64
+	args      cW2A8GEMVArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) W2A8GEMV(args *kernel.W2A8GEMVArgs) error {
-	f := &w2A8GEMVFrame{args: asW2A8GEMVArgs(args), stream: s.p}
-	return s.call("w2a8_gemv", 34, kernel.Ptr(f))
+	f := &w2A8GEMVFrame{operation: 34, args: asW2A8GEMVArgs(args), stream: s.p}
+	return s.call("w2a8_gemv", kernel.Ptr(f))
 }
 
 type bitLinearFrame struct {
-	args   cBitLinearArgs
-	stream kernel.Ptr
+	operation int64
+	args      cBitLinearArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) BitLinear(args *kernel.BitLinearArgs) error {
-	f := &bitLinearFrame{args: asBitLinearArgs(args), stream: s.p}
-	return s.call("bit_linear", 35, kernel.Ptr(f))
+	f := &bitLinearFrame{operation: 35, args: asBitLinearArgs(args), stream: s.p}
+	return s.call("bit_linear", kernel.Ptr(f))
 }
 
 type tMACLUTFrame struct {
+	operation   int64
 	lut         kernel.Ptr
 	activations kernel.Ptr
 	k           int64
@@ -1501,211 +1538,229 @@ type tMACLUTFrame struct {
 }
 
 func (s *stream) TMACLUT(lut, activations kernel.Ptr, k, n int) error {
-	f := &tMACLUTFrame{lut: lut, activations: activations, k: int64(k), n: int64(n), stream: s.p}
-	return s.call("tmac_lut", 36, kernel.Ptr(f))
+	f := &tMACLUTFrame{operation: 36, lut: lut, activations: activations, k: int64(k), n: int64(n), stream: s.p}
+	return s.call("tmac_lut", kernel.Ptr(f))
 }
 
 type tMACMatMulFrame struct {
-	args   cTMACMatMulArgs
-	stream kernel.Ptr
+	operation int64
+	args      cTMACMatMulArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) TMACMatMul(args *kernel.TMACMatMulArgs) error {
-	f := &tMACMatMulFrame{args: asTMACMatMulArgs(args), stream: s.p}
-	return s.call("tmac_matmul", 37, kernel.Ptr(f))
+	f := &tMACMatMulFrame{operation: 37, args: asTMACMatMulArgs(args), stream: s.p}
+	return s.call("tmac_matmul", kernel.Ptr(f))
 }
 
 type routeFrame struct {
-	args   cRouteArgs
-	stream kernel.Ptr
+	operation int64
+	args      cRouteArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) Route(args *kernel.RouteArgs) error {
-	f := &routeFrame{args: asRouteArgs(args), stream: s.p}
-	return s.call("route", 38, kernel.Ptr(f))
+	f := &routeFrame{operation: 38, args: asRouteArgs(args), stream: s.p}
+	return s.call("route", kernel.Ptr(f))
 }
 
 type expertLinearFrame struct {
-	args   cExpertLinearArgs
-	stream kernel.Ptr
+	operation int64
+	args      cExpertLinearArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) ExpertLinear(args *kernel.ExpertLinearArgs) error {
-	f := &expertLinearFrame{args: asExpertLinearArgs(args), stream: s.p}
-	return s.call("expert_linear", 39, kernel.Ptr(f))
+	f := &expertLinearFrame{operation: 39, args: asExpertLinearArgs(args), stream: s.p}
+	return s.call("expert_linear", kernel.Ptr(f))
 }
 
 type expertSumFrame struct {
-	out     kernel.Ptr
-	add     kernel.Ptr
-	y       kernel.Ptr
-	weights kernel.Ptr
-	n       int64
-	k       int64
-	cols    int64
-	stream  kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	add       kernel.Ptr
+	y         kernel.Ptr
+	weights   kernel.Ptr
+	n         int64
+	k         int64
+	cols      int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) ExpertSum(out, add, y, weights kernel.Ptr, n, k, cols int) error {
-	f := &expertSumFrame{out: out, add: add, y: y, weights: weights, n: int64(n), k: int64(k), cols: int64(cols), stream: s.p}
-	return s.call("expert_sum", 40, kernel.Ptr(f))
+	f := &expertSumFrame{operation: 40, out: out, add: add, y: y, weights: weights, n: int64(n), k: int64(k), cols: int64(cols), stream: s.p}
+	return s.call("expert_sum", kernel.Ptr(f))
 }
 
 type roPEFrame struct {
-	args   cRoPEArgs
-	stream kernel.Ptr
+	operation int64
+	args      cRoPEArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) RoPE(args *kernel.RoPEArgs) error {
-	f := &roPEFrame{args: asRoPEArgs(args), stream: s.p}
-	return s.call("rope", 41, kernel.Ptr(f))
+	f := &roPEFrame{operation: 41, args: asRoPEArgs(args), stream: s.p}
+	return s.call("rope", kernel.Ptr(f))
 }
 
 type kVWriteFrame struct {
-	args   cKVWriteArgs
-	stream kernel.Ptr
+	operation int64
+	args      cKVWriteArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
-	f := &kVWriteFrame{args: asKVWriteArgs(args), stream: s.p}
-	return s.call("kv_write", 42, kernel.Ptr(f))
+	f := &kVWriteFrame{operation: 42, args: asKVWriteArgs(args), stream: s.p}
+	return s.call("kv_write", kernel.Ptr(f))
 }
 
 type roPEKVWriteFrame struct {
-	args   cRoPEKVWriteArgs
-	stream kernel.Ptr
+	operation int64
+	args      cRoPEKVWriteArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) RoPEKVWrite(args *kernel.RoPEKVWriteArgs) error {
-	f := &roPEKVWriteFrame{args: asRoPEKVWriteArgs(args), stream: s.p}
-	return s.call("rope_kv_write", 43, kernel.Ptr(f))
+	f := &roPEKVWriteFrame{operation: 43, args: asRoPEKVWriteArgs(args), stream: s.p}
+	return s.call("rope_kv_write", kernel.Ptr(f))
 }
 
 type attentionFrame struct {
-	args   cAttentionArgs
-	stream kernel.Ptr
+	operation int64
+	args      cAttentionArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) Attention(args *kernel.AttentionArgs) error {
-	f := &attentionFrame{args: asAttentionArgs(args), stream: s.p}
-	return s.call("attention", 44, kernel.Ptr(f))
+	f := &attentionFrame{operation: 44, args: asAttentionArgs(args), stream: s.p}
+	return s.call("attention", kernel.Ptr(f))
 }
 
 type causalConvFrame struct {
-	args   cCausalConvArgs
-	stream kernel.Ptr
+	operation int64
+	args      cCausalConvArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) CausalConv(args *kernel.CausalConvArgs) error {
-	f := &causalConvFrame{args: asCausalConvArgs(args), stream: s.p}
-	return s.call("causal_conv", 45, kernel.Ptr(f))
+	f := &causalConvFrame{operation: 45, args: asCausalConvArgs(args), stream: s.p}
+	return s.call("causal_conv", kernel.Ptr(f))
 }
 
 type gatedDeltaFrame struct {
-	args   cGatedDeltaArgs
-	stream kernel.Ptr
+	operation int64
+	args      cGatedDeltaArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) GatedDelta(args *kernel.GatedDeltaArgs) error {
-	f := &gatedDeltaFrame{args: asGatedDeltaArgs(args), stream: s.p}
-	return s.call("gated_delta", 46, kernel.Ptr(f))
+	f := &gatedDeltaFrame{operation: 46, args: asGatedDeltaArgs(args), stream: s.p}
+	return s.call("gated_delta", kernel.Ptr(f))
 }
 
 type normLinearFrame struct {
-	y      kernel.Ptr
-	x      kernel.Ptr
-	norm   kernel.Ptr
-	eps    float32
-	w      cWeight
-	bias   kernel.Ptr
-	normed kernel.Ptr
-	n      int64
-	stream kernel.Ptr
+	operation int64
+	y         kernel.Ptr
+	x         kernel.Ptr
+	norm      kernel.Ptr
+	eps       float32
+	w         cWeight
+	bias      kernel.Ptr
+	normed    kernel.Ptr
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
-	f := &normLinearFrame{y: y, x: x, norm: norm, eps: float32(eps), w: asWeight(w), bias: bias, normed: normed, n: int64(n), stream: s.p}
-	return s.call("norm_linear", 47, kernel.Ptr(f))
+	f := &normLinearFrame{operation: 47, y: y, x: x, norm: norm, eps: float32(eps), w: asWeight(w), bias: bias, normed: normed, n: int64(n), stream: s.p}
+	return s.call("norm_linear", kernel.Ptr(f))
 }
 
 type normSwiGLUFrame struct {
-	out     kernel.Ptr
-	x       kernel.Ptr
-	norm    kernel.Ptr
-	eps     float32
-	gate    cWeight
-	up      cWeight
-	normed  kernel.Ptr
-	product kernel.Ptr
-	n       int64
-	stream  kernel.Ptr
+	operation int64
+	out       kernel.Ptr
+	x         kernel.Ptr
+	norm      kernel.Ptr
+	eps       float32
+	gate      cWeight
+	up        cWeight
+	normed    kernel.Ptr
+	product   kernel.Ptr
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, product kernel.Ptr, n int) error {
-	f := &normSwiGLUFrame{out: out, x: x, norm: norm, eps: float32(eps), gate: asWeight(gate), up: asWeight(up), normed: normed, product: product, n: int64(n), stream: s.p}
-	return s.call("norm_swiglu", 48, kernel.Ptr(f))
+	f := &normSwiGLUFrame{operation: 48, out: out, x: x, norm: norm, eps: float32(eps), gate: asWeight(gate), up: asWeight(up), normed: normed, product: product, n: int64(n), stream: s.p}
+	return s.call("norm_swiglu", kernel.Ptr(f))
 }
 
 type linearAddFrame struct {
-	sum     kernel.Ptr
-	a       kernel.Ptr
-	x       kernel.Ptr
-	w       cWeight
-	bias    kernel.Ptr
-	product kernel.Ptr
-	n       int64
-	stream  kernel.Ptr
+	operation int64
+	sum       kernel.Ptr
+	a         kernel.Ptr
+	x         kernel.Ptr
+	w         cWeight
+	bias      kernel.Ptr
+	product   kernel.Ptr
+	n         int64
+	stream    kernel.Ptr
 }
 
 func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
-	f := &linearAddFrame{sum: sum, a: a, x: x, w: asWeight(w), bias: bias, product: product, n: int64(n), stream: s.p}
-	return s.call("linear_add", 49, kernel.Ptr(f))
+	f := &linearAddFrame{operation: 49, sum: sum, a: a, x: x, w: asWeight(w), bias: bias, product: product, n: int64(n), stream: s.p}
+	return s.call("linear_add", kernel.Ptr(f))
 }
 
 type feedForwardFrame struct {
+	operation    int64
 	args         cFeedForwardArgs
 	nextPrepared int32
 	stream       kernel.Ptr
 }
 
 func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
-	f := &feedForwardFrame{args: asFeedForwardArgs(args), stream: s.p}
-	err := s.call("feed_forward", 50, kernel.Ptr(f))
+	f := &feedForwardFrame{operation: 50, args: asFeedForwardArgs(args), stream: s.p}
+	err := s.call("feed_forward", kernel.Ptr(f))
 	args.NextPrepared = f.nextPrepared != 0
 	return err
 }
 
 type expertFeedForwardFrame struct {
-	args   cExpertFeedForwardArgs
-	stream kernel.Ptr
+	operation int64
+	args      cExpertFeedForwardArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) ExpertFeedForward(args *kernel.ExpertFeedForwardArgs) error {
-	f := &expertFeedForwardFrame{args: asExpertFeedForwardArgs(args), stream: s.p}
-	return s.call("expert_feed_forward", 51, kernel.Ptr(f))
+	f := &expertFeedForwardFrame{operation: 51, args: asExpertFeedForwardArgs(args), stream: s.p}
+	return s.call("expert_feed_forward", kernel.Ptr(f))
 }
 
 type normRouteFrame struct {
-	args   cNormRouteArgs
-	stream kernel.Ptr
+	operation int64
+	args      cNormRouteArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) NormRoute(args *kernel.NormRouteArgs) error {
-	f := &normRouteFrame{args: asNormRouteArgs(args), stream: s.p}
-	return s.call("norm_route", 52, kernel.Ptr(f))
+	f := &normRouteFrame{operation: 52, args: asNormRouteArgs(args), stream: s.p}
+	return s.call("norm_route", kernel.Ptr(f))
 }
 
 type normQKVFrame struct {
-	args   cNormQKVArgs
-	stream kernel.Ptr
+	operation int64
+	args      cNormQKVArgs
+	stream    kernel.Ptr
 }
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
-	f := &normQKVFrame{args: asNormQKVArgs(args), stream: s.p}
-	return s.call("norm_qkv", 53, kernel.Ptr(f))
+	f := &normQKVFrame{operation: 53, args: asNormQKVArgs(args), stream: s.p}
+	return s.call("norm_qkv", kernel.Ptr(f))
 }
 
 type attentionLinearAddFrame struct {
+	operation    int64
 	sum          kernel.Ptr
 	a            kernel.Ptr
 	attention    cAttentionArgs
@@ -1720,7 +1775,7 @@ type attentionLinearAddFrame struct {
 }
 
 func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias kernel.Ptr, update *kernel.UpdateArgs, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
-	f := &attentionLinearAddFrame{sum: sum, a: a, attention: asAttentionArgs(attention), w: asWeight(w), bias: bias, update: asUpdateArgs(update), product: product, nextNorm: nextNorm, normed: normed, stream: s.p}
-	err = s.call("attention_linear_add", 54, kernel.Ptr(f))
+	f := &attentionLinearAddFrame{operation: 54, sum: sum, a: a, attention: asAttentionArgs(attention), w: asWeight(w), bias: bias, update: asUpdateArgs(update), product: product, nextNorm: nextNorm, normed: normed, stream: s.p}
+	err = s.call("attention_linear_add", kernel.Ptr(f))
 	return f.nextPrepared != 0, err
 }

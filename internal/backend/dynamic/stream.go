@@ -23,10 +23,16 @@ func (s *stream) check(op string, result uintptr) error {
 	return s.owner.Explain(check(op, result, s.device))
 }
 
-// call calls an operation by its number.
-func (s *stream) call(op string, operation int, frame kernel.Ptr) error {
-	return s.check(op, invoke(fnCall, uintptr(operation), uintptr(frame)))
+// call calls an operation, whose number lies in its frame.
+func (s *stream) call(op string, frame kernel.Ptr) error {
+	return s.check(op, uintptr(cgocall(found().at[fnCall], frame)))
 }
+
+// cgocall calls a C function of one pointer on the thread's own stack, and returns its int. purego's calls by address end in it, too,
+// but allocate a block of 25 registers and a slice on the way there.
+//
+//go:linkname cgocall runtime.cgocall
+func cgocall(function uintptr, argument unsafe.Pointer) int32
 
 // Values of vb_copy_kind.
 const (

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// An operation is called by number with a frame: a struct of its operands in the order of vibrant.h, and the stream. Structs lie in
+// An operation is called with a frame: a struct of its number, its operands in the order of vibrant.h, and the stream. Structs lie in
 // it by value, and so do results. C and Go lay such structs out alike.
 
 var anyComment = regexp.MustCompile(`(?s)/\*.*?\*/`)
@@ -54,12 +54,12 @@ func (h *header) callsInC() (string, error) {
 				prepare += fmt.Sprintf("    f->%s.%s = &f->%s;\n", o.params[0].name, f.name, f.name)
 			}
 		}
-		fmt.Fprintf(&b, "struct %s_frame {\n    %s;\n    vb_stream *stream;\n};\n\n", o.name, strings.Join(fields, ";\n    "))
+		fmt.Fprintf(&b, "struct %s_frame {\n    int64_t operation;\n    %s;\n    vb_stream *stream;\n};\n\n", o.name, strings.Join(fields, ";\n    "))
 		fmt.Fprintf(&b, "static vb_status call_%s(struct %s_frame *f) {\n%s%s\n}\n\n", o.name, o.name, prepare,
 			callOf("    return vb_"+o.name+"(", append(values, "f->stream")))
 		fmt.Fprintf(&cases, "    case %d: return call_%s(frame);\n", i, o.name)
 	}
-	b.WriteString("vb_status vb_call(int operation, void *frame) {\n    if (!frame) return VB_INVALID_ARGUMENT;\n    switch (operation) {\n" +
+	b.WriteString("vb_status vb_call(void *frame) {\n    if (!frame) return VB_INVALID_ARGUMENT;\n    switch (*(const int64_t *)frame) {\n" +
 		cases.String() + "    }\n    return VB_INVALID_ARGUMENT;\n}\n")
 	fmt.Fprintf(&b, "\nint64_t vb_call_abi(void) { return INT64_C(%d); }\n", h.abi)
 	return b.String(), nil
@@ -122,9 +122,9 @@ func (h *header) callsInGo() (string, error) {
 			fields = append(fields, local(f.name)+" int32")
 		}
 		frame := strings.ToLower(o.name[:1]) + goName(o.name)[1:] + "Frame"
-		fmt.Fprintf(&b, "\ntype %s struct {\n\t%s\n\tstream kernel.Ptr\n}\n", frame, strings.Join(fields, "\n\t"))
-		fmt.Fprintf(&b, "\nfunc (s *stream) %s {\n\tf := &%s{%s, stream: s.p}\n", signature, frame, strings.Join(values, ", "))
-		call := fmt.Sprintf("s.call(%q, %d, kernel.Ptr(f))", strings.TrimSuffix(o.name, "_batched"), i)
+		fmt.Fprintf(&b, "\ntype %s struct {\n\toperation int64\n\t%s\n\tstream kernel.Ptr\n}\n", frame, strings.Join(fields, "\n\t"))
+		fmt.Fprintf(&b, "\nfunc (s *stream) %s {\n\tf := &%s{operation: %d, %s, stream: s.p}\n", signature, frame, i, strings.Join(values, ", "))
+		call := fmt.Sprintf("s.call(%q, kernel.Ptr(f))", strings.TrimSuffix(o.name, "_batched"))
 		b.WriteString(returns(o, single != nil, set, call, func(f *field) string { return "f." + local(f.name) }))
 	}
 	return strings.Join([]string{

@@ -23,7 +23,7 @@ vb_status vb_scale(float *y, const float *x, float by, const vb_weight *w, vb_dt
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"float *y;\n    const float *x;\n    float by;\n    vb_weight w;\n    vb_dtype type;\n    int64_t n;\n    int found;\n    vb_stream *stream;",
+		"int64_t operation;\n    float *y;\n    const float *x;\n    float by;\n    vb_weight w;\n    vb_dtype type;\n    int64_t n;\n    int found;\n    vb_stream *stream;",
 		"return vb_scale(f->y, f->x, f->by, &f->w, f->type, f->n, &f->found, f->stream);", "case 0: return call_scale(frame);",
 	} {
 		if !strings.Contains(c, want) {
@@ -35,8 +35,8 @@ vb_status vb_scale(float *y, const float *x, float by, const vb_weight *w, vb_dt
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"y kernel.Ptr\n\tx kernel.Ptr\n\tby float32\n\tw cWeight\n\tt int32\n\tn int64\n\tfound int32\n\tstream kernel.Ptr",
-		`version = "1.2"`, "return f.found != 0, err",
+		"operation int64\n\ty kernel.Ptr\n\tx kernel.Ptr\n\tby float32\n\tw cWeight\n\tt int32\n\tn int64\n\tfound int32\n\tstream kernel.Ptr",
+		`f := &scaleFrame{operation: 0, y: y, `, `version = "1.2"`, "return f.found != 0, err",
 	} {
 		if !strings.Contains(g, want) {
 			t.Errorf("no %q in\n%s", want, g)
