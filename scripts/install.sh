@@ -64,8 +64,9 @@ tar -xzf "$work/$name" -C "$work" || fail "$name cannot be unpacked"
 tree=$work/${name%.tar.gz}
 [ -x "$tree/bin/vibrant" ] || fail "$name holds no bin/vibrant"
 
-# The CUDA kernels of the newest toolkit that this driver serves: 580 is the first of CUDA 13, 525 that of CUDA 12.
-driver=$(sed -n 's/.*Kernel Module[^0-9]*\([0-9]*\)\..*/\1/p' /proc/driver/nvidia/version 2>/dev/null | head -n 1)
+# The CUDA kernels of the newest toolkit that this driver serves: 580 is the first of CUDA 13, 525 that of CUDA 12. The kernel module is
+# "x86_64 Kernel Module  535.104.05" or "Open Kernel Module for x86_64  580.65.06".
+driver=$(sed -n 's/.*Kernel Module[^.]* \([0-9]*\)\..*/\1/p' /proc/driver/nvidia/version 2>/dev/null | head -n 1)
 for release in 13 12; do
     least=580
     [ "$release" = 13 ] || least=525

@@ -18,7 +18,7 @@ refused() { # WHAT TEXT ARGUMENT...
 }
 
 "$dist/install.sh" --prefix "$work/a b" "$dist" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
-grep -q "C kernels: $work/a b/lib/libvibrant.so" "$work/out" || { echo "test-install: the command does not find its library:" >&2; cat "$work/out" >&2; exit 1; }
+grep -qE "C kernels: $work/a b/lib/(libvibrant|vibrant/libvibrant_cuda)\.so" "$work/out" || { echo "test-install: the command does not find its library:" >&2; cat "$work/out" >&2; exit 1; }
 "$work/a b/bin/vibrant" version >/dev/null
 for file in man/man1/vibrant-chat.1 bash-completion/completions/vibrant zsh/site-functions/_vibrant fish/vendor_completions.d/vibrant.fish; do
     [ -s "$work/a b/share/$file" ] || { echo "test-install: share/$file is not installed" >&2; exit 1; }
@@ -62,6 +62,33 @@ if [ -n "$fetches" ]; then
     cmp "$work/fetched/bin/vibrant" "$work/a b/bin/vibrant"
     refused "no folder at the URL" "SHA256SUMS cannot be read from $url/none" --prefix "$work/none" "$url/none"
 fi
+
+# Of two toolkits' kernels those of the newest that the driver serves are linked, and of the oldest without a driver.
+mkdir "$work/two"
+archive=$(ls "$dist"/*.tar.gz | head -n 1)
+name=$(basename "$archive" .tar.gz)
+tar -xzf "$archive" -C "$work/two"
+for release in 12 13; do
+    mkdir -p "$work/two/$name/lib/vibrant/cuda$release"
+    echo "kernels of $release" >"$work/two/$name/lib/vibrant/cuda$release/libvibrant_cuda.so"
+done
+ln -sfn cuda12/libvibrant_cuda.so "$work/two/$name/lib/vibrant/libvibrant_cuda.so"
+tar -czf "$work/two/$name.tar.gz" -C "$work/two" "$name"
+(cd "$work/two" && sha256sum "$name.tar.gz" >SHA256SUMS)
+sed "s|/proc/driver/nvidia/version|$work/driver|" "$dist/install.sh" >"$work/two/install.sh"
+while IFS=: read -r release driver; do
+    [ -z "$driver" ] || echo "NVRM version: NVIDIA UNIX $driver" >"$work/driver"
+    sh "$work/two/install.sh" --prefix "$work/of two" "$work/two" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
+    grep -qx "kernels of $release" "$work/of two/lib/vibrant/libvibrant_cuda.so" ||
+        { echo "test-install: driver '$driver': want the kernels of CUDA $release" >&2; exit 1; }
+    grep -q "libvibrant_cuda.so: is no shared library" "$work/out" || { echo "test-install: kernels that are none are not named:" >&2; cat "$work/out" >&2; exit 1; }
+done <<'END'
+12:
+12:x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023
+13:x86_64 Kernel Module  580.65.06  Sun Jul 27 07:18:28 UTC 2025
+12:Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder@U22)  Thu Jan 23 22:36:28 UTC 2025
+13:Open Kernel Module for aarch64  580.95.05  Release Build  (dvs-builder@U22)  Tue Sep 23 09:55:41 UTC 2025
+END
 
 refused "no folder" "SHA256SUMS cannot be read" --prefix "$work/none" "$work/nothing"
 refused "no source" "SOURCE" --prefix "$work/none"
