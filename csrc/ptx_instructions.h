@@ -194,6 +194,21 @@ static bool instruction(compiler *c, const char *f) {
         emit(c, "cp.async.commit_group");
     } else if (!strcmp(f, "copy_async_wait")) {
         emit(c, "cp.async.wait_group %lld", (long long)constant(c, "the number of groups"));
+    } else if (!strcmp(f, "barrier_init")) { /* a barrier in shared memory, for 9.0: so many arrive in each phase */
+        const address a = memory(c);
+        expect(c, ",");
+        emit(c, "mbarrier.init.shared.b64 [%s], %lld", a.text, (long long)constant(c, "how many arrive"));
+    } else if (!strcmp(f, "barrier_arrive")) {
+        const address a = memory(c);
+        emit(c, "mbarrier.arrive.shared.b64 %s, [%s]", OP(fresh(c, U64)), a.text);
+    } else if (!strcmp(f, "barrier_wait")) { /* for the end of a phase whose number is odd or even */
+        const address a = memory(c);
+        expect(c, ",");
+        const value parity = in_register(c, as(c, expression(c), U32)), ended = fresh(c, BOOL);
+        const int again = c->labels++;
+        emit(c, "$L%d", again);
+        emit(c, "mbarrier.try_wait.parity.shared.b64 %s, [%s], %s", OP(ended), a.text, OP(parity));
+        emit(c, "@!%s bra $L%d", OP(ended), again);
     } else {
         return false;
     }

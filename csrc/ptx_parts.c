@@ -190,7 +190,7 @@ bool vb_jit_divide(row_plan *p, int64_t rows, int64_t cols, int64_t size, int pa
     const int64_t bytes = cols * size;
     const bool shifted = bytes % 16 != 0, longest = parameters == 1 && bytes > 64 << 10;
     const bool shares = size == 2 && (parameters == 2 || longest);
-    if (bytes < LEAST || (parameters == 2 && size == 2 && shifted && bytes > 4080 && bytes < 5 << 10)) return false;
+    if (bytes < LEAST || (parameters == 2 && size == 2 && shifted && bytes < 5 << 10)) return false;
     const width two = width_of(bytes, shifted, parameters, true);
     const bool pairs = shares && rows * 10 >= 17 * two.blocks * two.rows * device->multiprocessors;
     return (pairs && divide(p, cols, size, parameters, true, device)) ||

@@ -300,7 +300,7 @@ kernel ENTRY(TYPE *output, TYPE *input, u64 rows, u64 cols, u32 depth) threads(T
 
 /* Plans for rows in shared memory, which move on to registers; false where a block has no room for them. Rows of a warp
  * or less are reduced by shuffles alone. Of 16 bits, parameters are twice as many bytes as a row: a thread that keeps
- * few of them has more rows (docs/experiments/2026-11-28-ptx-norms-h200.md). */
+ * few of them has more rows (docs/experiments/2026-11-28-ptx-norms-h200.md, 2026-11-28-ptx-ahead.md). */
 static bool stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, int parameters, const vb_jit_device *device) {
     enum { ELEMENTS = 16, WARP_ELEMENTS = 32, PART_BYTES = 128, MOST_TOGETHER = 1024, FEWER = 768, FEW_KEPT = 28 };
     row_plan s = {.lanes = 1, .staged = 1, .wide = 16 / size, .each = 1, .registers = 1, .turns = 1,
@@ -309,13 +309,15 @@ static bool stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, int par
     const int64_t elements = spread ? ELEMENTS / 2 : ELEMENTS;
     s.async = device->target >= 80;
     while (s.lanes < 32 && s.lanes * elements < cols) s.lanes *= 2;
-    if (s.lanes * WARP_ELEMENTS < cols) s.lanes = 128;
+    const bool wide = s.lanes * WARP_ELEMENTS < cols, alone = wide && parameters == 2;
+    if (wide) s.lanes = alone ? 128 : 64; /* of a block of its own, or of one with four rows */
     while (s.lanes < MOST_THREADS && s.lanes * WARP_ELEMENTS < cols) s.lanes *= 2;
-    s.threads = s.lanes > 32 ? s.lanes : MOST_THREADS;
+    s.threads = alone ? s.lanes : MOST_THREADS;
     s.rounds = (cols + s.lanes - 1) / s.lanes;
     if (s.rounds > WARP_ELEMENTS) return false;
     if (s.lanes <= 32 && s.rounds < ELEMENTS) s.turns = (spread ? 2 : 1) * ELEMENTS / s.rounds;
     s.held = shares && s.rounds <= ELEMENTS;
+    if (alone && s.held) s.turns = 2;
     s.least_blocks = (s.held * s.rounds * parameters > FEW_KEPT ? FEWER : MOST_TOGETHER) / s.threads;
     const int64_t held = s.threads / s.lanes * s.turns;
     s.tile = (held * s.rounds * s.lanes + 2 * s.wide + s.lanes - 1) / s.lanes;
@@ -329,11 +331,23 @@ static bool stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, int par
     return true;
 }
 
+/* The threads of a warp or less that leave the fewest places without a vector in up to three rounds: of equal numbers
+ * the most. */
+static int64_t spread_over(int64_t vectors) {
+    enum { WARP = 32, LEAST = 4, MOST = 3 };
+    int64_t best = WARP;
+    for (int64_t lanes = WARP; lanes >= LEAST; lanes /= 2) {
+        const int64_t rounds = (vectors + lanes - 1) / lanes, now = (vectors + best - 1) / best;
+        if (rounds <= MOST && rounds * lanes < now * best) best = lanes;
+    }
+    return best;
+}
+
 /* Of many rows, those wider than a warp's vectors have two vectors a thread: one has too little to do between
  * reductions, and more take registers (docs/experiments/2026-11-24-ptx-rows.md). `arrays` are in registers at once. */
 static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t addresses, int arrays,
     int parameters, const vb_jit_device *device) {
-    enum { MANY_ROWS = 4096, NARROW_THREADS = 256, WIDE_THREADS = 128 };
+    enum { MANY = 32, MANY_ROWS = 4096, NARROW_THREADS = 256, WIDE_THREADS = 128, FEW_TOGETHER = 8 };
     const int64_t size = vb_dtype_block_bytes(type);
     const bool aligned = addresses % 16 == 0;
     row_plan p = {.lanes = 1, .least_blocks = 1, .each = 16 / size, .turns = 1, .depth = 1};
@@ -343,8 +357,12 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
     if (p.lanes * p.each * MOST_ROUNDS < cols) p.lanes = WIDEST_THREADS;
     const bool few = wanted > 1 && cols <= 32 * p.each * 3; /* vectors, so that a warp has them in three rounds */
     if (few) p.lanes = 32;
+    const bool shares = parameters == 2 && size == 2;
+    if (p.vectors && arrays == 1 && !shares && p.lanes > 8 && p.lanes <= 32 && rows > MANY * device->multiprocessors)
+        p.lanes = spread_over(cols / p.each);
     const int64_t least = p.lanes > 32 || few ? WIDE_THREADS : NARROW_THREADS;
     p.threads = p.lanes > least ? p.lanes : least;
+    if (few && shares) p.least_blocks = FEW_TOGETHER;
     p.rounds = (cols + p.lanes * p.each - 1) / (p.lanes * p.each);
     p.registers = p.lanes < WIDEST_THREADS || arrays * p.rounds * p.each <= WIDEST_ELEMENTS;
     if (!p.registers) {
@@ -352,7 +370,7 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
         p.lanes = p.threads = LONG_THREADS;
     }
     p.full = p.vectors && p.registers && p.rounds <= 2 && cols == p.lanes * p.each * p.rounds;
-    const bool sparse = p.vectors && parameters == 2 && size == 2 && cols > 256 && cols < 512 &&
+    const bool sparse = p.vectors && shares && cols > 64 && cols < 512 &&
         p.rounds * p.lanes * p.each * 10 > 13 * cols;
     if (arrays == 1 && aligned && !vb_jit_divide(&p, rows, cols, size, parameters, device) && (!p.vectors || sparse))
         stage(&p, rows, cols, size, parameters, device);
@@ -540,6 +558,8 @@ static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, voi
     if (cols == 1 && !sum)
         return run_single(mean ? "ptx_layer_norm_single" : "ptx_rms_norm_single", mean ? single_mean : single_square,
             out, a, weight, bias, type, rows, eps, stream);
+    vb_status status;
+    if (mean && vb_jit_norm_ahead(&status, name, out, a, weight, bias, type, rows, cols, eps, stream)) return status;
     float share = 1.0f / (float)cols;
     const row_plan p = plan_of(type, rows, cols, (uintptr_t)sums | (uintptr_t)out | (uintptr_t)a | (uintptr_t)b |
         (uintptr_t)weight | (uintptr_t)bias, sum ? 2 : 1, 1 + mean, vb_jit_of(stream));

@@ -84,7 +84,7 @@ typedef enum opcode {
         SQRT, RCP, FLOOR, ROUND, SIN, COS,
     CVT, SELP, SETP, LD, ST, LDPARAM, PACK, UNPACK, BFE, ISNAN, DP4A, PRMT, FMA2, PAIR, RED, COPY, BFLY, IDX,
         MATRICES, MMA, WLOAD, WMMA, WSTORE, BAR, BRA,
-        RET, SPECIAL
+        RET, SPECIAL, INIT, ARRIVE, TRYWAIT
 } opcode;
 typedef enum type { U32, S32, U64, F32, PRED, F16, U16, U8, S8, NONE } type;
 typedef enum relation { EQ, NE, LT, GT, LE, GE } relation;
@@ -171,7 +171,15 @@ static void read_line(reader *r, char *line) {
 #define SRC(i) operand_of(r, operands[i])
     if (!strcmp(name, "griddepcontrol")) return; /* kernels run one after another */
     if (!strcmp(name, "cp") && strcmp(parts[2], "cg")) return; /* copies are done at once */
-    if (!strcmp(name, "ret")) in.op = RET;
+    if (!strcmp(name, "mbarrier")) {
+        const int state = strcmp(parts[1], "init") ? 1 : 0; /* operands before the address */
+        char *plus = strchr(operands[state], '+');
+        if (plus) *plus = 0, in.offset = atoll(plus + 1);
+        in.op = !state ? INIT : !strcmp(parts[1], "arrive") ? ARRIVE : TRYWAIT;
+        in.shared = 1, in.src[0] = SRC(state);
+        if (state) in.dst[0] = REG(0);
+        in.src[1] = count > state + 1 ? SRC(state + 1) : (operand){-1, 0};
+    } else if (!strcmp(name, "ret")) in.op = RET;
     else if (!strcmp(name, "bar")) in.op = BAR;
     else if (!strcmp(name, "bra")) in.op = BRA, in.target = atoi(operands[0] + 2);
     else if (!strcmp(name, "cvta")) in.op = MOV, in.dst[0] = REG(0), in.src[0] = SRC(1);
@@ -311,8 +319,12 @@ static program *parse(const char *text) {
 static float f(word w) { float x; const uint32_t u = (uint32_t)w; memcpy(&x, &u, 4); return x; }
 static word bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
 
-typedef struct thread { int pc; enum { RUNS, SHUFFLES, WAITS, DONE } state; word *r; } thread;
+typedef struct thread { int pc; enum { RUNS, SHUFFLES, WAITS, POLLS, DONE } state; word *r; } thread;
 typedef struct block { program *p; word special[12]; char *shared; void **parameters; } block;
+
+/* A barrier in shared memory: who is to arrive yet in this phase, and in each. */
+typedef struct phase { uint16_t pending, count; uint32_t odd; } phase;
+static word steps; /* of all threads */
 
 static word value(const thread *t, operand o) { return o.reg < 0 ? o.value : t->r[o.reg]; }
 
@@ -440,16 +452,37 @@ static char *place(const block *b, const thread *t, const instruction *in, size_
     return b->shared + (uint32_t)at;
 }
 
+static void arrive(char *place) {
+    phase now;
+    memcpy(&now, place, sizeof now);
+    if (--now.pending == 0) now.pending = now.count, now.odd ^= 1u;
+    memcpy(place, &now, sizeof now);
+}
+
 /* Runs a thread up to where it needs others. */
 static void run(const block *b, thread *t, int number) {
     for (;;) {
         const instruction *in = &b->p->code[t->pc];
         if (t->pc >= b->p->length) die("a kernel without an end");
+        steps++;
         if (in->guard >= 0 && t->r[in->guard]) { t->pc++; continue; }
         const word x = value(t, in->src[0]);
         switch (in->op) {
         case RET: t->state = DONE; return;
         case BAR: t->state = WAITS; return;
+        case INIT: {
+            const phase fresh = {.pending = (uint16_t)value(t, in->src[1]), .count = (uint16_t)value(t, in->src[1])};
+            memcpy(place(b, t, in, 8), &fresh, sizeof fresh);
+            break;
+        }
+        case ARRIVE: arrive(place(b, t, in, 8)); break;
+        case TRYWAIT: {
+            phase now;
+            memcpy(&now, place(b, t, in, 8), sizeof now);
+            if (now.odd == value(t, in->src[1])) { t->state = POLLS, steps--; return; }
+            t->r[in->dst[0]] = 1;
+            break;
+        }
         case BFLY: case IDX: case MATRICES: case MMA: case WLOAD: case WMMA: case WSTORE: t->state = SHUFFLES; return;
         case BRA: t->pc = in->target; continue;
         case MOV: t->r[in->dst[0]] = in->type == U64 || in->type == PRED ? x : (uint32_t)x; break;
@@ -610,25 +643,30 @@ static void shuffle(const block *b, thread *warp, int lanes) {
     for (int i = 0; i < lanes; i++) warp[i].r[in->dst[0]] = got[i], warp[i].pc++, warp[i].state = RUNS;
 }
 
+/* A thread that asks a barrier in shared memory in vain asks again when the others have gone as far as they come. */
 static void run_block(const block *b, thread *threads, int count) {
     for (;;) {
+        const word before = steps;
         int waiting = 0, done = 0;
         for (int first = 0; first < count; first += WARP) {
             const int lanes = count - first < WARP ? count - first : WARP;
             for (;;) {
-                int shuffles = 0;
+                int shuffles = 0, polls = 0;
                 for (int i = first; i < first + lanes; i++) {
+                    if (threads[i].state == POLLS) threads[i].state = RUNS;
                     if (threads[i].state == RUNS) run(b, &threads[i], i);
                     shuffles += threads[i].state == SHUFFLES;
+                    polls += threads[i].state == POLLS;
                 }
-                if (!shuffles) break;
+                if (!shuffles || polls) break;
                 shuffle(b, threads + first, lanes);
             }
             for (int i = first; i < first + lanes; i++) waiting += threads[i].state == WAITS,
                 done += threads[i].state == DONE;
         }
         if (done == count) return;
-        if (waiting + done != count || done) die("a barrier that %d of %d threads reach", waiting, count);
+        if (waiting < count && steps == before) die("a barrier that %d of %d threads reach", waiting, count);
+        if (waiting < count) continue;
         for (int i = 0; i < count; i++) threads[i].state = RUNS, threads[i].pc++;
     }
 }

@@ -34,6 +34,8 @@ var narrowCases = []Case{
 	{Label: "narrow_vectors", Dims: []int{301, 8}}, {Label: "narrow_wide_vectors", Dims: []int{301, 488}},
 	{Label: "narrow_odd", Dims: []int{301, 33}}, {Label: "narrow_wide_odd", Dims: []int{301, 257}},
 	{Label: "narrow_words", Dims: []int{301, 127}},
+	// Where a GPU has one multiprocessor, fewer threads a row than the vectors fill of a warp.
+	{Label: "narrow_spread", Dims: []int{301, 72}}, {Label: "narrow_spread", Dims: []int{201, 264}},
 	{Label: "narrow", Dims: []int{1000000, 8}, Bench: true, Large: true},
 	{Label: "narrow_odd", Dims: []int{100000, 33}, Bench: true, Large: true},
 }
@@ -148,6 +150,9 @@ func layerNormOp() *Op {
 	cases := each(floats, rowCases...)
 	cases = append(cases, Case{Label: "no_weight", Type: tensor.F32, Dims: []int{3, 255}, Flags: "plain"},
 		Case{Label: "no_bias", Type: tensor.F16, Dims: []int{3, 256}, Flags: "unbiased"})
+	// Blocks that stay for several rows, where a GPU has one multiprocessor, and where it has 132.
+	cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16}, Case{Label: "odd_several", Dims: []int{25, 2603}},
+		Case{Label: "odd_several", Dims: []int{1613, 3301}}, Case{Label: "half_vectors_several", Dims: []int{19, 3308}})...)
 	return &Op{
 		Name: "LayerNorm", Cases: cases, InPlace: true, Outputs: sameShape,
 		Inputs: func(g *Generator, c Case) []*Array {
