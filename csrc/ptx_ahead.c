@@ -173,7 +173,8 @@ static plan plan_of(int64_t cols, const vb_jit_device *device) {
             plan p = {.parts = wanted > 1 ? parts : ALONE, .depth = wanted > 1 ? 3 : 4};
             p.lanes = (vectors + p.parts * WARP - 1) / (p.parts * WARP) * WARP;
             p.together = together_of(&p, device);
-            if (p.together >= wanted) return p;
+            const bool there = (p.parts - 1) * p.lanes * EACH <= cols; /* all vectors but a thread's last */
+            if (there && p.together >= wanted) return p;
         }
     }
     return (plan){0};
