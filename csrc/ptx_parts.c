@@ -182,8 +182,8 @@ static bool divide(row_plan *p, int64_t cols, int64_t size, int parameters, bool
 }
 
 /* Layer norms of 16 bits read 8 bytes of parameters an element, which two rows share where there are enough rows for
- * almost two rounds of blocks; so do the longest of other norms. Their odd rows of up to 5 KiB go through shared memory
- * (ptx_rows.c). Times of an H100 and an H200 chose them
+ * almost two rounds of blocks; so do the longest of other norms. Odd layer norms of up to 5 KiB go through shared
+ * memory (ptx_rows.c). Times of an H100 and an H200 chose them
  * (docs/experiments/2026-11-28-ptx-norms.md, 2026-11-28-ptx-norms-h200.md). */
 bool vb_jit_divide(row_plan *p, int64_t rows, int64_t cols, int64_t size, int parameters, const vb_jit_device *device) {
     enum { LEAST = 7 << 9 };
