@@ -65,7 +65,10 @@ func (m *modelFlags) addRanks(c *cobra.Command, others ...string) {
 
 // readRanks reads what a launcher says.
 func (m *modelFlags) readRanks(cmd *cobra.Command) (err error) {
+	exchange := gpu.Exchange(m.ranks.exchange)
 	switch {
+	case exchange != gpu.ExchangeAuto && exchange != gpu.ExchangeNCCL && exchange != gpu.ExchangeTCP:
+		return usagef("--exchange is %q, want auto, nccl or tcp", m.ranks.exchange)
 	case m.ranks.use == "off":
 		return nil
 	case m.ranks.use != "auto":
@@ -80,12 +83,7 @@ func (m *modelFlags) readRanks(cmd *cobra.Command) (err error) {
 	if config == nil || config.Size == 1 {
 		return nil
 	}
-	config.Timeout, config.Exchange = m.ranks.timeout, gpu.Exchange(m.ranks.exchange)
-	switch config.Exchange {
-	case gpu.ExchangeAuto, gpu.ExchangeNCCL, gpu.ExchangeTCP:
-	default:
-		return usagef("--exchange is %q, want auto, nccl or tcp", m.ranks.exchange)
-	}
+	config.Timeout, config.Exchange = m.ranks.timeout, exchange
 	ctx := cmd.Context()
 	config.Lost = stopperOf(ctx)
 	// What waits for a device or for stdin does not see the end of a context: an interrupt, or the loss of a rank.

@@ -255,7 +255,8 @@ func TestHalfASetOfVariablesIsAnError(t *testing.T) {
 	if status, out, errs := command(t, "", "ask", "-m", m, "--ranks", "off", "Hi"); status != 0 || !strings.Contains(out, "recite") {
 		t.Error(status, errs)
 	}
-	for _, args := range [][]string{{"--ranks", "some"}, {"--ranks-timeout", "0s"}} {
+	t.Setenv("RANK", "") // a wrong word is refused without a launcher too
+	for _, args := range [][]string{{"--ranks", "some"}, {"--ranks-timeout", "0s"}, {"--exchange", "udp"}} {
 		if status, _, errs := command(t, "", append([]string{"ask", "-m", m, "Hi"}, args...)...); status != 2 {
 			t.Error(args, status, errs)
 		}
