@@ -138,9 +138,12 @@ static inline linear_choice linear_choice_of(linear_kernel kernel) {
  * Two blocks of one long kernel would leave another multiprocessor without work.
  * For very long kernels deep rings are worth more than an early start of the next kernel.
  * A product with a vocabulary has a multiprocessor to itself. The driver takes 1 KiB more a block. */
+enum { LINEAR_SHORT_SHARED = 106 << 10, LINEAR_BESIDE_SHORT = 118 << 10, LINEAR_LONG_SHARED = 140 << 10 };
 static inline int64_t linear_granted_shared(int64_t weight_bytes, int64_t most) {
-    const int64_t kilobytes = weight_bytes > 32 << 20 ? 140 : weight_bytes > 20 << 20 ? 118 : 106;
-    return weight_bytes > 150 << 20 ? most : linear_min(most, kilobytes << 10);
+    const int64_t bytes = weight_bytes > 32 << 20   ? LINEAR_LONG_SHARED
+                          : weight_bytes > 20 << 20 ? LINEAR_BESIDE_SHORT
+                                                    : LINEAR_SHORT_SHARED;
+    return weight_bytes > 150 << 20 ? most : linear_min(most, bytes);
 }
 
 /* Shared memory of packed_n1: rings, x, sums of each warp of two chunks, and squares. Where blocks share columns, also
@@ -152,12 +155,14 @@ static inline int64_t linear_n1_shared(vb_packed_format f, int tiles, const line
            (p->ksplit > 1 ? LINEAR_WARPS * (8 + p->ksplit * results * 4) : 0);
 }
 
-static inline linear_items linear_n1_items(const vb_gpu *gpu, vb_packed_format f, int parts, int ksplit,
-                                           int64_t row_tiles, int64_t items) {
+/* `beside`: blocks find room beside those of a short kernel before, whatever the bytes of weights. */
+static inline linear_items linear_n1_items_of(const vb_gpu *gpu, vb_packed_format f, int parts, int ksplit,
+                                              int64_t row_tiles, int64_t items, bool beside) {
     linear_items p = {parts, ksplit, 1, 0, 0, 0, 0, 0, 0};
     const bool bulk = gpu->capability >= 90, async = gpu->capability >= 80;
     const int64_t most = gpu->shared_bytes,
-                  granted = bulk ? linear_granted_shared(items * parts * row_tiles * f.tile_bytes, most) : most;
+                  of_bytes = linear_granted_shared(items * parts * row_tiles * f.tile_bytes, most),
+                  granted = !bulk ? most : beside ? linear_min(of_bytes, LINEAR_BESIDE_SHORT) : of_bytes;
     /* of a warp and item */
     const int tiles = (int)vb_ceil_div(row_tiles, ksplit), each = (int)vb_ceil_div(tiles, LINEAR_WARPS);
     const int64_t rounds = vb_ceil_div(items, gpu->multiprocessors / ksplit);
@@ -172,6 +177,11 @@ static inline linear_items linear_n1_items(const vb_gpu *gpu, vb_packed_format f
     const int64_t resident = bulk ? 1 : linear_max(1, linear_min(2, most / (p.shared_bytes + 1024)));
     p.blocks = (int)linear_min(items * ksplit, gpu->multiprocessors * resident / ksplit * ksplit);
     return p;
+}
+
+static inline linear_items linear_n1_items(const vb_gpu *gpu, vb_packed_format f, int parts, int ksplit,
+                                           int64_t row_tiles, int64_t items) {
+    return linear_n1_items_of(gpu, f, parts, ksplit, row_tiles, items, false);
 }
 
 /* The shared memory of a block that also adds an adapter's update to so many matrices: x V of each warp. */
@@ -487,7 +497,7 @@ static inline linear_choice choose_norm_swiglu(const linear_shape *s, vb_dtype u
     const vb_packed_format f = vb_packed_format_of(s->type);
     const int64_t row_tiles = linear_row_tiles(f, s->cols), tile_rows = linear_tile_rows(s->rows);
     if (s->n == 1) {
-        c.items = linear_n1_items(gpu, f, 2, 1, row_tiles, tile_rows);
+        c.items = linear_n1_items_of(gpu, f, 2, 1, row_tiles, tile_rows, true);
         if (c.items.blocks) c.kernel = LINEAR_N1_SWIGLU;
         return c;
     }

@@ -100,19 +100,18 @@ static inline bool linear_makes_blocks(const vb_gpu *gpu, const linear_qkv_shape
            vb_ceil_div(items, p->blocks) <= p->chunk;
 }
 
-/* A block for each of some heads' items. Of more blocks than multiprocessors two are small enough to begin beside one
- * of the kernel before: four warps, and the shared memory that is left. */
+/* A block for each of some heads' items, of so many warps at most. Of more blocks than multiprocessors two must find
+ * room on one: `room` bounds the stages of a block. */
 static inline linear_items linear_head_items(const vb_gpu *gpu, vb_packed_format f, int64_t row_tiles, int64_t items,
-                                             bool small) {
-    const int64_t most = 56 << 10;
+                                             int warps, int64_t room) {
     vb_gpu of_items = *gpu;
     of_items.multiprocessors = (int)items;
     linear_items p = linear_n1_items(&of_items, f, 2, 1, row_tiles, items);
-    if (!small || !p.blocks) return p;
-    const int tiles = (int)row_tiles, each = (int)vb_ceil_div(tiles, 4);
+    if (!p.blocks || p.shared_bytes <= room) return p;
+    const int tiles = (int)row_tiles, each = (int)vb_ceil_div(tiles, warps);
     p.warps = (int)vb_ceil_div(tiles, each), p.stages = (int)linear_min(2 * each, 12);
-    while (p.stages > 1 && linear_n1_shared(f, tiles, &p) > most) p.stages--;
-    p.shared_bytes = linear_max(linear_n1_shared(f, tiles, &p), most);
+    while (p.stages > 1 && linear_n1_shared(f, tiles, &p) > room) p.stages--;
+    p.shared_bytes = linear_max(linear_n1_shared(f, tiles, &p), room);
     return p;
 }
 
@@ -126,9 +125,12 @@ static inline bool linear_norms_heads(const vb_gpu *gpu, const linear_qkv_shape 
         (head_items != 2 && head_items != 4 && head_items != LINEAR_MOST_HEAD_ITEMS))
         return false;
     const vb_packed_format f = vb_packed_format_of(s->q_type), fv = vb_packed_format_of(s->v_type);
+    /* of more blocks than multiprocessors two begin beside one of the kernel before */
     const bool small = qk_items + kv_items > gpu->multiprocessors;
-    const linear_items qk = linear_head_items(gpu, f, linear_row_tiles(f, s->cols), qk_items, small),
-                       v = linear_head_items(gpu, fv, linear_row_tiles(fv, s->cols), kv_items, small);
+    const int warps = small ? 4 : LINEAR_WARPS;
+    const int64_t room = small ? 56 << 10 : gpu->shared_bytes;
+    const linear_items qk = linear_head_items(gpu, f, linear_row_tiles(f, s->cols), qk_items, warps, room),
+                       v = linear_head_items(gpu, fv, linear_row_tiles(fv, s->cols), kv_items, warps, room);
     const int64_t bytes = linear_max(qk.shared_bytes, v.shared_bytes);
     if (!qk.blocks || !v.blocks || 2 * (bytes + 1024) > gpu->shared_bytes + 1024) return false;
     c->qk = qk, c->v = v;
@@ -161,7 +163,7 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
         /* Each item its block rather than a second item for some of them. */
         const int64_t items = q_items + 2 * kv_items;
         if (gpu->capability >= 90 && !s->adapted && items > gpu->multiprocessors && items <= 2 * gpu->multiprocessors)
-            c.qk = linear_head_items(gpu, f, row_tiles, q_items + kv_items, false);
+            c.qk = linear_head_items(gpu, f, row_tiles, q_items + kv_items, LINEAR_WARPS, LINEAR_SHORT_SHARED);
         c.normed = linear_norms_heads(gpu, s, &c);
         if (c.normed) c.raw = false;
         if (c.qk.blocks && c.v.blocks) c.kernel = LINEAR_N1_QKV, c.rest = c.normed ? LINEAR_QKV_NOTHING : after_items;

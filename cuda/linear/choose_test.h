@@ -116,6 +116,9 @@ static void check_swiglu(const linear_shape *s, const vb_gpu *gpu) {
         CHECK_LINEAR(s->n <= (c->kernel == LINEAR_N1_SWIGLU ? 1 : LINEAR_N4) && c->items.parts == 2 &&
                      c->items.ksplit == 1);
         check_items(&c->items, LINEAR_WARPS, "swiglu", gpu, s->n, s->rows, s->cols);
+        /* a block of one row of x finds room beside one of the kernel before */
+        CHECK_LINEAR(s->n > 1 || gpu->capability < 90 || gpu->shared_bytes < 227 << 10 || c->items.stages == 1 ||
+                     c->items.shared_bytes + LINEAR_SHORT_SHARED + 2048 <= gpu->shared_bytes + 1024);
         break;
     case LINEAR_N32_SWIGLU:
         CHECK_LINEAR(s->n <= c->items.tokens && c->items.tokens <= linear_most_by_items(gpu) && c->items.parts == 2);
@@ -151,6 +154,9 @@ static void check_qkv(const linear_qkv_shape *s, const vb_gpu *gpu) {
         CHECK_QKV(s->n <= LINEAR_N4);
         check_items(&c.qk, LINEAR_WARPS, "qk", gpu, s->n, q_rows, s->cols);
         check_items(&c.v, LINEAR_WARPS, "v", gpu, s->n, kv_rows, s->cols);
+        /* a block for each item of heads, none of which waits for room */
+        CHECK_QKV(c.qk.blocks <= gpu->multiprocessors || gpu->shared_bytes < 227 << 10 || c.qk.stages == 1 ||
+                  2 * (c.qk.shared_bytes + 1024) <= gpu->shared_bytes + 1024);
         break;
     case LINEAR_N32_QKV:
         CHECK_QKV(s->n <= c.qk.tokens && c.qk.tokens <= linear_most_by_items(gpu) && c.qk.warps == c.v.warps);
