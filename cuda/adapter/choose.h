@@ -116,15 +116,13 @@ static inline bool adapter_sm90_pays(const vb_fused_update_args *a, bool whole) 
 /* Whether clusters of twice as many blocks are all at work at once: those of four and more do not find room on all
  * multiprocessors. */
 static inline bool adapter_sm90_finds_room(const adapter_plan *p, const vb_gpu *gpu) {
-    const int64_t sms = gpu->multiprocessors;
-    return p->row_blocks <= (p->cluster == 1 ? sms / 2 : (sms / 16 - 1) * (8 / p->cluster));
+    return p->row_blocks <= vb_clusters_at_once(2 * p->cluster, gpu->multiprocessors);
 }
 
 /* Clusters that find room beside those of all rows take shares of the columns, and compute x V again. */
 static inline int64_t adapter_sm90_shares(const adapter_plan *p, int64_t n, const vb_gpu *gpu) {
-    const int64_t sms = gpu->multiprocessors, tiles = vb_ceil_div(n, 128);
-    const int64_t clusters = p->cluster <= 2 ? sms / p->cluster : (sms / 16 - 1) * (16 / p->cluster);
-    const int64_t left = clusters / p->row_blocks, shares = tiles / p->cluster;
+    const int64_t left = vb_clusters_at_once(p->cluster, gpu->multiprocessors) / p->row_blocks,
+                  shares = vb_ceil_div(n, 128) / p->cluster;
     return left > 1 && shares > 1 ? adapter_at_most(left, shares) : 1;
 }
 

@@ -116,13 +116,5 @@ VB_DEVICE void send(unsigned to, unsigned mailbox, float x) {
 #endif
 }
 
-// ---- host side -----------------------------------------------------------------------------------------------------
-
-// How many clusters of so many blocks, one block an SM, surely run at once. A cluster lies in one GPC.
-// A GPC has 16 or 18 SMs, but on some GPUs fewer. Counting SMs / 16 GPCs gave second waves of a single cluster.
-inline int clusters_at_once(int blocks, int multiprocessors) {
-    return blocks <= 2 ? multiprocessors / blocks : larger(1, multiprocessors / 16 - 1) * (16 / blocks);
-}
-
 } // namespace vb
 #endif

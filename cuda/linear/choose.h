@@ -290,13 +290,6 @@ static inline bool linear_in_pairs(const vb_gpu *gpu, int64_t rows) {
 
 /* ---- units ------------------------------------------------------------------------------------------------------- */
 
-/* How many clusters of so many blocks, one block a multiprocessor, surely run at once. A cluster lies in one GPC.
- * A GPC has 16 or 18 multiprocessors, but on some GPUs fewer. Counting multiprocessors / 16 GPCs gave second waves of a
- * single cluster. */
-static inline int64_t linear_clusters_at_once(int64_t blocks, int64_t multiprocessors) {
-    return blocks <= 2 ? multiprocessors / blocks : linear_max(1, multiprocessors / 16 - 1) * (16 / blocks);
-}
-
 static inline int64_t linear_unit_count(const linear_units *u) {
     return u->whole + (int64_t)(u->row_blocks * u->token_blocks - u->whole) * u->ksplit;
 }
@@ -378,7 +371,7 @@ static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format
         }
         for (int cluster = 1; wide && pair == 1 && !swiglu && cluster <= linear_min(most_cluster, k_tiles);
              cluster *= 2) {
-            if (blocks > linear_min(linear_clusters_at_once(cluster, multiprocessors), places / cluster)) continue;
+            if (blocks > linear_min(vb_clusters_at_once(cluster, multiprocessors), places / cluster)) continue;
             plan.cluster = cluster, plan.whole = blocks, plan.ksplit = 1;
             plan.time = all * (double)vb_ceil_div(k_tiles, cluster) / (double)k_tiles + end + cluster / 2 - 1;
             if (best.time == 0 || plan.time < best.time) best = plan;

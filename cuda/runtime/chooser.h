@@ -33,6 +33,13 @@ typedef struct vb_gpu {
 static inline bool vb_begins_early(const vb_gpu *gpu) { return gpu->capability >= 90; }
 /* 9.0 and later: blocks of a cluster reach each other's shared memory. */
 static inline bool vb_has_clusters(const vb_gpu *gpu) { return gpu->capability >= 90; }
+/* How many clusters of so many blocks, one block a multiprocessor, surely run at once. A cluster lies in one GPC.
+ * A GPC has 16 or 18 multiprocessors, but on some GPUs fewer. Counting multiprocessors / 16 GPCs gave second waves of a
+ * single cluster. */
+static inline int64_t vb_clusters_at_once(int64_t blocks, int64_t multiprocessors) {
+    const int64_t gpcs = multiprocessors / 16 - 1;
+    return blocks <= 2 ? multiprocessors / blocks : (gpcs < 1 ? 1 : gpcs) * (16 / blocks);
+}
 
 typedef struct vb_kernel {
     const char *name;
