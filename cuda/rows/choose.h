@@ -70,13 +70,14 @@ static inline rows_kernel choose_embedding(const vb_weight *table) {
 enum {
     ROWS_MOST_THREADS = 1024,
     ROWS_LOOPED_THREADS = 512,
+    ROWS_ALONE_THREADS = 640, /* registers: a block that is no faster in several smaller ones */
+    ROWS_CROWD_THREADS = 448, /* and blocks that a multiprocessor has several of */
     ROWS_MOST_CLUSTER = 16,
     ROWS_CHUNK = 2048,
     ROWS_LEAST_CHUNKED = 16384,
     ROWS_NARROW_THREADS = 256,
-    ROWS_SHORT_THREADS = 128, /* of a block whose threads have a row each */
-    ROWS_STAGED_BYTES = 8192, /* of a block with several rows, where it has a row for each of its threads' groups */
-    ROWS_STAGED_BLOCKS = 8    /* of such blocks that a multiprocessor holds */
+    ROWS_NARROW_BLOCKS = 8,   /* of such blocks that a multiprocessor holds */
+    ROWS_STAGED_THREADS = 128 /* of a block with several rows */
 };
 
 typedef struct rows_plan {
@@ -99,29 +100,41 @@ static inline int rows_norm_width(vb_dtype type, int64_t cols) {
 static inline int64_t rows_staged_bytes(int64_t rows, int64_t cols, int element_bytes) {
     return vb_ceil_div(rows * cols * element_bytes, 16) * 16 + 16;
 }
-/* A row a block where rows are few or long, else several. Rows that do not fit leave ROWS_NONE, and many long rows of
+/* What choose_rows is asked for. Norms of a sum are held in registers or read twice; softmax takes longer to compute.
+ */
+typedef enum { ROWS_SOFTMAX, ROWS_NORM, ROWS_NORM_OF_SUM } rows_operation;
+
+/* Threads of a block that has a long row by itself: of few rows enough to fill the GPU, of many 8 to 32 elements each.
+ */
+static inline int rows_staged_threads(vb_dtype type, int64_t rows, int64_t cols, rows_operation operation,
+                                      const vb_gpu *gpu) {
+    const int64_t sms = gpu->multiprocessors, most = rows <= 3 * sms ? ROWS_MOST_THREADS : ROWS_MOST_THREADS / 2,
+                  each = operation == ROWS_SOFTMAX ? rows <= 32 * sms ? 16 : 32
+                         : rows <= 48 * sms        ? 8
+                         : type == VB_F32          ? 16
+                                                   : 32,
+                  room = ROWS_MOST_THREADS * sms / rows, of_few = room < cols / 2 ? room : cols / 2,
+                  threads = cols / each > of_few ? cols / each : of_few;
+    return (int)(threads < 64 ? 64 : threads > most ? most : vb_ceil_div(threads, 32) * 32);
+}
+/* A row a block where rows are few or long, else a row for each group of lanes, 32 or 48 elements a lane, or 4 where
+ * rows are too few to fill the GPU so, and of norms 8. Rows that do not fit leave ROWS_NONE, and many long rows of
  * which a multiprocessor does not hold `least`. */
-static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t cols, int least, const vb_gpu *gpu) {
+static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t cols, rows_operation operation,
+                                           int least, const vb_gpu *gpu) {
     const int bytes = type == VB_F32 ? 4 : 2;
-    rows_plan plan = {ROWS_NONE, 1, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
-    if (rows <= gpu->multiprocessors || cols > 1024 || (cols > 256 && rows <= 8 * gpu->multiprocessors)) {
-        /* Of many rows a multiprocessor has two at a time: one is copied while the other is computed. */
-        const int few = rows <= gpu->multiprocessors, most = ROWS_MOST_THREADS / 32 / (few ? 1 : 2);
-        const int64_t warps = vb_ceil_div(cols, 32 * (few ? 2 : 8));
-        plan.threads = (int)(warps < 2 ? 2 : warps > most ? most : warps) * 32;
-        plan.lanes = plan.threads;
+    const int64_t sms = gpu->multiprocessors,
+                  widest = operation == ROWS_SOFTMAX ? 1536 : type == VB_F32 ? 1024 : 1280;
+    rows_plan plan = {ROWS_NONE, 1, ROWS_STAGED_THREADS, 1, 1, 1, 1, 0};
+    if (rows <= sms || cols > widest || (cols > 1024 && rows <= 32 * sms) || (cols > 256 && rows <= 8 * sms)) {
+        plan.threads = plan.lanes = rows_staged_threads(type, rows, cols, operation, gpu);
     } else {
-        /* A thread has a whole short row, where rows occupy the GPU so. */
-        if (cols <= 16 && rows >= ROWS_SHORT_THREADS * gpu->multiprocessors) plan.threads = ROWS_SHORT_THREADS;
-        else
-            while (plan.lanes < 32 && plan.lanes * 4 < cols) plan.lanes *= 2;
-        /* Several rows a group of threads, where the rows are more than the GPU holds groups. */
-        const int64_t groups = plan.threads / plan.lanes,
-                      of_bytes = vb_ceil_div(ROWS_STAGED_BYTES, groups * cols * bytes),
-                      of_rows = vb_ceil_div(rows, ROWS_STAGED_BLOCKS * groups * gpu->multiprocessors);
-        plan.rows = (int)(groups * (of_bytes < of_rows ? of_bytes : of_rows));
+        const int each = operation != ROWS_SOFTMAX && cols > 160 ? 8 : type == VB_F32 ? 32 : 48;
+        while (plan.lanes < 32 && plan.lanes * (2 * rows * plan.lanes < ROWS_MOST_THREADS * sms ? 4 : each) < cols)
+            plan.lanes *= 2;
+        plan.rows = plan.threads / plan.lanes;
     }
-    const int at_once = rows > gpu->multiprocessors && plan.lanes == plan.threads ? least : 1;
+    const int at_once = rows > sms && plan.lanes == plan.threads ? least : 1;
     if (cols > (1 << 20) ||
         at_once * (rows_staged_bytes(plan.rows, cols, bytes) + 1024) > gpu->shared_bytes + (at_once - 1) * 1024)
         return plan;
@@ -129,11 +142,51 @@ static inline rows_plan choose_rows_staged(vb_dtype type, int64_t rows, int64_t 
     return plan;
 }
 
-/* block_vectors: which a block has before a cluster shares them, which takes time for each reduction. `staged`: the
- * long rows that a multiprocessor has to hold for that plan, 0 where the operation does not know it. `width`: elements
+/* Threads of a block that reads its row twice. */
+static inline int rows_looped_threads(vb_dtype type, int64_t rows, int64_t cols, const vb_gpu *gpu) {
+    if (cols <= (rows <= 4 * gpu->multiprocessors ? 4096 : type == VB_F32 ? 10240 : 20480))
+        return ROWS_LOOPED_THREADS / 2;
+    return cols <= 20480 || rows > gpu->multiprocessors ? ROWS_LOOPED_THREADS : ROWS_MOST_THREADS;
+}
+/* A block a row, which reads it twice. */
+static inline rows_plan rows_looped(vb_dtype type, int64_t rows, int64_t cols, const vb_gpu *gpu) {
+    const int threads = rows_looped_threads(type, rows, cols, gpu);
+    const rows_plan plan = {ROWS_LOOPED, 1, threads, 1, 0, 1, vb_ceil_div(cols, ROWS_CHUNK), 0};
+    return plan;
+}
+/* What takes the place of registers of more than 512 threads where rows are many: of most such kernels a multiprocessor
+ * has one block, and waits while it computes (softmax of F16 has fewer registers). Softmax of BF16 stages its rows,
+ * norms of 16 bits read them twice, and others have larger clusters of smaller blocks. */
+static inline rows_plan choose_rows_together(rows_plan plan, vb_dtype type, int64_t rows, int64_t cols,
+                                             rows_operation operation, const vb_gpu *gpu) {
+    const int norm = operation != ROWS_SOFTMAX;
+    const int64_t vectors = cols / plan.width;
+    if (norm && type != VB_F32)
+        return vb_has_clusters(gpu) && rows >= 8 * gpu->multiprocessors ? rows_looped(type, rows, cols, gpu) : plan;
+    if (!norm && rows > 2 * gpu->multiprocessors && (type == VB_BF16 || (type == VB_F32 && plan.cluster > 1))) {
+        const rows_plan staged = choose_rows_staged(type, rows, cols, operation, 2, gpu);
+        if (staged.kernel != ROWS_NONE) return staged;
+    }
+    if (!vb_has_clusters(gpu) || plan.threads <= ROWS_ALONE_THREADS) return plan;
+    while (plan.cluster < ROWS_MOST_CLUSTER && plan.threads > ROWS_CROWD_THREADS) {
+        plan.cluster *= 2;
+        plan.threads = (int)vb_ceil_div(vb_ceil_div(vb_ceil_div(vectors, plan.cluster), plan.per_thread), 32) * 32;
+    }
+    return plan;
+}
+/* Few rows that are no whole vectors: a block reads each twice sooner than it has copied it. */
+static inline int rows_loop_pays(vb_dtype type, int64_t rows, int64_t cols, int norm, const vb_gpu *gpu) {
+    const int64_t sms = gpu->multiprocessors;
+    if (cols <= 2048 || rows > 4 * sms) return 0;
+    if (cols <= 4096 || (norm && cols <= 8192)) return 1;
+    return rows <= sms && (norm || type != VB_F32 || cols <= 8192);
+}
+
+/* block_vectors: which a block has before a cluster shares them, which takes time for each reduction. `width`: elements
  * of a vector. */
 static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, int aligned, int64_t block_vectors,
-                                    int staged, int width, const vb_gpu *gpu) {
+                                    rows_operation operation, int width, const vb_gpu *gpu) {
+    const int norm = operation != ROWS_SOFTMAX, alone = operation == ROWS_NORM_OF_SUM;
     rows_plan plan = {ROWS_NONE, 1, ROWS_LOOPED_THREADS, 1, 0, 1, 0, width};
     const int sms = gpu->multiprocessors;
     const int64_t vectors = cols / width, most_part = 4 * ROWS_MOST_THREADS;
@@ -154,26 +207,38 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
             plan.per_thread *= 2;
         plan.threads = (int)vb_ceil_div(vb_ceil_div(part, plan.per_thread), 32) * 32;
         plan.kernel = ROWS_REGISTERS;
-        return plan;
+        if (few || alone || rows <= sms || plan.threads <= ROWS_MOST_THREADS / 2) return plan;
+        return choose_rows_together(plan, type, rows, cols, operation, gpu);
     }
     plan.cluster = 1;
     /* Before Hopper more rows come here, namely those that clusters would hold: a row for each multiprocessor keeps it
      * busy. Two kernels over chunks take longer than rows on a third of the multiprocessors. */
-    const int chunked = cols > ROWS_LEAST_CHUNKED && rows < (vb_has_clusters(gpu) ? 2 * sms : sms);
-    if (staged && (!chunked || 3 * rows >= sms)) {
-        const rows_plan in_shared = choose_rows_staged(type, rows, cols, staged, gpu);
+    const int few = (norm || type == VB_F32 ? 3 : 5) * rows < sms,
+              chunked = few ? cols > (8 * rows <= sms ? ROWS_LEAST_CHUNKED / 2 : ROWS_LEAST_CHUNKED)
+                            : (norm || type == VB_F32) && cols > ROWS_LEAST_CHUNKED &&
+                                  rows < (vb_has_clusters(gpu) ? 2 * sms : sms);
+    if (!alone && !few && rows_loop_pays(type, rows, cols, norm, gpu))
+        return rows_looped(type, rows, cols, gpu);
+    if (!alone && (!chunked || !few)) {
+        /* Of long rows a multiprocessor waits while its only block computes, and softmax of F32 loses by it what a
+         * second reading costs. */
+        const int least = norm ? 3 : type == VB_F32 ? 1 : 2;
+        const rows_plan in_shared = choose_rows_staged(type, rows, cols, operation, least, gpu);
         if (in_shared.kernel != ROWS_NONE) return in_shared;
     }
-    if (rows <= INT32_MAX / (chunked ? plan.chunks : 1)) plan.kernel = chunked ? ROWS_CHUNKED : ROWS_LOOPED;
+    if (rows > INT32_MAX / (chunked ? plan.chunks : 1)) return plan;
+    if (!chunked) return rows_looped(type, rows, cols, gpu);
+    plan.kernel = ROWS_CHUNKED;
     return plan;
 }
 
-/* Several rows a warp, or one: rows of up to 128 whole vectors, if there are more than `least`. */
+/* Several rows a warp, or one: rows of up to 128 whole vectors, if there are more than `least`. A lane has one vector
+ * of rows of up to `most_alone`, else four. */
 static inline int choose_rows_narrow(rows_plan *plan, int64_t rows, int64_t cols, int aligned, int64_t least,
-                                     int width) {
+                                     int most_alone, int width) {
     const int64_t vectors = cols / width;
     if (!aligned || cols % width != 0 || rows <= least || vectors > 32 * 4) return 0;
-    const rows_plan narrow = {ROWS_NARROW, vectors > 32 ? 4 : 1, ROWS_NARROW_THREADS, 1, 1, 1, 1, width};
+    const rows_plan narrow = {ROWS_NARROW, vectors > most_alone ? 4 : 1, ROWS_NARROW_THREADS, 1, 1, 1, 1, width};
     *plan = narrow;
     while (plan->lanes * plan->per_thread < vectors) plan->lanes *= 2;
     if (vb_ceil_div(rows, ROWS_NARROW_THREADS / plan->lanes) > INT32_MAX) plan->kernel = ROWS_NONE;
@@ -185,10 +250,14 @@ static inline int choose_rows_narrow(rows_plan *plan, int64_t rows, int64_t cols
 static inline int choose_rows_narrow_words(rows_plan *plan, vb_dtype type, int64_t rows, int64_t cols,
                                            const vb_gpu *gpu) {
     const int64_t f32 = type == VB_F32, words = f32 ? cols : cols / 2 + 1, sms = gpu->multiprocessors,
-                  held = ROWS_STAGED_BLOCKS * ROWS_NARROW_THREADS / 32 * sms,
-                  most = rows <= held ? f32 ? 32 : 16 : f32 || rows <= 2 * held ? 8 : 4;
+                  held = ROWS_NARROW_BLOCKS * ROWS_NARROW_THREADS / 32 * sms,
+                  most = !f32 ? rows <= 16 * sms ? 16 : rows <= held ? 8 : rows <= 2 * held ? 4 : 0
+                         : rows > 4 * sms && rows <= 16 * sms ? 32
+                         : rows <= held                       ? 16
+                         : rows <= 4 * held                   ? 8
+                                                              : 2;
     if (rows <= sms || words <= 16 || words > 32 * most) return 0;
-    const rows_plan narrow = {ROWS_NARROW_WORDS, 4, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
+    const rows_plan narrow = {ROWS_NARROW_WORDS, f32 && words > 32 ? 8 : 4, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
     *plan = narrow;
     while (32 * plan->per_thread < words) plan->per_thread *= 2;
     while (plan->lanes * plan->per_thread < words) plan->lanes *= 2;
@@ -200,17 +269,15 @@ static inline rows_plan choose_norm(vb_dtype type, int64_t rows, int64_t cols, i
                                     const vb_gpu *gpu) {
     const int width = rows_norm_width(type, cols);
     rows_plan plan;
-    if (choose_rows_narrow(&plan, rows, cols, aligned, 4 * gpu->multiprocessors, width)) return plan;
-    /* Of long rows a multiprocessor waits while its only block computes. Softmax, whose numbers take longer to compute,
-     * loses by it what a second reading costs. */
-    return choose_rows(type, rows, cols, aligned, block_vectors, 3, width, gpu);
+    if (choose_rows_narrow(&plan, rows, cols, aligned, 4 * gpu->multiprocessors, 32, width)) return plan;
+    return choose_rows(type, rows, cols, aligned, block_vectors, ROWS_NORM, width, gpu);
 }
 static inline rows_plan choose_softmax(vb_dtype type, int64_t rows, int64_t cols, int aligned, const vb_gpu *gpu) {
     rows_plan plan;
     const int width = rows_wide(type);
-    if (choose_rows_narrow(&plan, rows, cols, aligned, gpu->multiprocessors, width)) return plan;
-    if (choose_rows_narrow_words(&plan, type, rows, cols, gpu)) return plan;
-    return choose_rows(type, rows, cols, aligned, 512, 1, width, gpu);
+    if (choose_rows_narrow(&plan, rows, cols, aligned, gpu->multiprocessors, 16, width)) return plan;
+    if (!(aligned && cols % width == 0) && choose_rows_narrow_words(&plan, type, rows, cols, gpu)) return plan;
+    return choose_rows(type, rows, cols, aligned, 512, ROWS_SOFTMAX, width, gpu);
 }
 
 /* ---- transformers ----------------------------------------------------------------------------------------------- */

@@ -48,8 +48,9 @@ static void test_rows(void) {
         const int64_t rows = any_size(24), cols = any_of(2) ? 8 * any_size(16) : any_size(20);
         for (int g = 0; g < gpu_count; g++) {
             check_rows(choose_softmax(type, rows, cols, aligned, &gpus[g]), type, rows, cols, aligned, &gpus[g]);
-            check_rows(choose_rows(type, rows, cols, aligned, 512, 0, rows_norm_width(type, cols), &gpus[g]), type,
-                       rows, cols, aligned, &gpus[g]);
+            check_rows(choose_rows(type, rows, cols, aligned, 512, ROWS_NORM_OF_SUM, rows_norm_width(type, cols),
+                                   &gpus[g]),
+                       type, rows, cols, aligned, &gpus[g]);
             check_rows(choose_norm(type, rows, cols, aligned, any_of(2) ? 512 : ROWS_MOST_THREADS, &gpus[g]), type,
                        rows, cols, aligned, &gpus[g]);
         }
@@ -105,12 +106,15 @@ static void test_rows(void) {
     CHECK(choose_softmax(VB_F32, 1000000, 8, 1, hopper).kernel == ROWS_NARROW, "softmax of 8");
     CHECK(choose_softmax(VB_F32, 100000, 33, 1, hopper).kernel == ROWS_NARROW_WORDS, "softmax of 33");
     CHECK(choose_softmax(VB_F32, 4488, 183, 1, hopper).kernel == ROWS_NARROW_WORDS, "softmax of 183");
-    CHECK(choose_softmax(VB_F32, 4120, 961, 1, hopper).kernel == ROWS_NARROW_WORDS, "softmax of 961");
+    CHECK(choose_softmax(VB_F32, 4120, 961, 1, hopper).kernel == ROWS_STAGED, "softmax of 961");
     CHECK(choose_softmax(VB_BF16, 12001, 1501, 1, hopper).kernel == ROWS_STAGED, "softmax of 1501");
     CHECK(choose_norm(VB_F32, 3274, 28585, 1, 512, hopper).kernel == ROWS_LOOPED, "norms of 28585");
     CHECK(choose_norm(VB_F32, 1411, 13211, 1, 512, hopper).kernel == ROWS_STAGED, "norms of 13211");
-    CHECK(choose_softmax(VB_F32, 43296, 13, 1, hopper).lanes == 1, "softmax of 13");
-    CHECK(choose_softmax(VB_F16, 100, 49964, 1, hopper).kernel == ROWS_STAGED, "softmax of long odd rows");
+    CHECK(choose_softmax(VB_F32, 43296, 13, 1, hopper).lanes == 2, "softmax of 13");
+    CHECK(choose_softmax(VB_F16, 100, 49964, 1, hopper).kernel == ROWS_LOOPED, "softmax of long odd rows");
+    CHECK(choose_softmax(VB_BF16, 2744, 38936, 1, hopper).kernel == ROWS_STAGED, "softmax of many long rows");
+    CHECK(choose_norm(VB_BF16, 2240, 38296, 1, 1024, hopper).kernel == ROWS_LOOPED, "norms of many long rows");
+    CHECK(choose_norm(VB_F32, 3975, 25328, 1, 1024, hopper).cluster == 4, "norms of many long rows of F32");
     CHECK(choose_softmax(VB_F16, 16, 49964, 1, hopper).kernel == ROWS_CHUNKED, "softmax of a few of them");
     CHECK(choose_softmax(VB_F32, 65536, 257, 1, hopper).kernel == ROWS_STAGED, "softmax of 257");
     CHECK(choose_softmax(VB_F32, 4096, 4096, 1, hopper).kernel == ROWS_REGISTERS, "softmax of 4096");
@@ -118,8 +122,8 @@ static void test_rows(void) {
     CHECK(choose_norm(VB_BF16, 30000, 3001, 1, 512, hopper).kernel == ROWS_STAGED, "norm of odd rows");
     CHECK(choose_norm(VB_BF16, 4120, 2476, 1, 512, hopper).kernel == ROWS_REGISTERS, "norm of vectors of 8 bytes");
     CHECK(choose_softmax(VB_BF16, 4120, 2476, 1, hopper).kernel == ROWS_STAGED, "softmax has no vectors of 8 bytes");
-    CHECK(choose_rows(VB_F32, 4096, 4097, 1, 512, 0, 4, hopper).kernel == ROWS_LOOPED,
+    CHECK(choose_rows(VB_F32, 4096, 4097, 1, 512, ROWS_NORM_OF_SUM, 4, hopper).kernel == ROWS_LOOPED,
           "norm of odd rows with an addition");
-    CHECK(choose_rows(VB_F32, 1, 151936, 1, 512, 1, 4, &gpus[4]).kernel == ROWS_CHUNKED,
+    CHECK(choose_rows(VB_F32, 1, 151936, 1, 512, ROWS_SOFTMAX, 4, &gpus[4]).kernel == ROWS_CHUNKED,
           "norm of a long row before Hopper");
 }

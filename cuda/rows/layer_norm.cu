@@ -317,7 +317,7 @@ extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, LayerNormStaged{weight, bias, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)
-            return launch_overlapped(stream, (unsigned)rows, looped_block(cols * (int64_t)sizeof(T), stream), 0,
+            return launch_overlapped(stream, (unsigned)rows, looped_block(plan, cols * (int64_t)sizeof(T), stream), 0,
                                      layer_norm_looped_kernel<T>, o, x, weight, bias, cols, eps);
         const int64_t blocks = rows * plan.chunks;
         void *parts;

@@ -213,7 +213,7 @@ template <bool ADD>
 vb_status rms(void *sum, void *out, const void *a, const void *b, const float *weight, vb_dtype type, int64_t rows,
               int64_t cols, float eps, vb_stream *stream) {
     const vb_gpu &gpu = gpu_of(stream);
-    const rows_plan plan = ADD ? choose_rows(type, rows, cols, aligned16(sum, out, a, b, weight), 512, 0,
+    const rows_plan plan = ADD ? choose_rows(type, rows, cols, aligned16(sum, out, a, b, weight), 512, ROWS_NORM_OF_SUM,
                                              rows_norm_width(type, cols), &gpu)
                                : choose_norm(type, rows, cols, aligned16(out, a, weight), 512, &gpu);
     chosen(stream, rows_kernel_info(plan.kernel), ADD ? "add_rms_norm" : "rms_norm", type, "rows cols", rows, cols);
@@ -243,7 +243,7 @@ vb_status rms(void *sum, void *out, const void *a, const void *b, const float *w
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, RmsStaged{weight, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)
-            return launch_overlapped(stream, (unsigned)rows, looped_block(cols * (int64_t)sizeof(T), stream), 0,
+            return launch_overlapped(stream, (unsigned)rows, looped_block(plan, cols * (int64_t)sizeof(T), stream), 0,
                                      rms_looped_kernel<T, ADD>, s, o, x, y, weight, cols, eps);
         const int64_t blocks = rows * plan.chunks;
         void *squares;

@@ -49,8 +49,8 @@ constexpr int64_t row_chunk = ROWS_CHUNK; // elements
 
 // Threads of a block that reads its row more than once. More threads make fewer blocks a multiprocessor, where the rows
 // of more would not stay in the L2 until they are read again.
-inline int looped_block(int64_t row_bytes, vb_stream *stream) {
-    return beyond_l2(3 * gpu_of(stream).multiprocessors * row_bytes, stream) ? max_row_threads : looped_threads;
+inline int looped_block(const rows_plan &plan, int64_t row_bytes, vb_stream *stream) {
+    return beyond_l2(3 * gpu_of(stream).multiprocessors * row_bytes, stream) ? max_row_threads : plan.threads;
 }
 
 // Calls f(constant) for the plan's vectors a thread.

@@ -301,7 +301,7 @@ extern "C" vb_status vb_cuda_softmax_batched(void *out, const void *in, vb_dtype
                                       beyond_l2(rows * cols * (int64_t)sizeof(T), stream));
             });
         if (plan.kernel == ROWS_LOOPED)
-            return launch_overlapped(stream, (unsigned)rows, looped_block(cols * (int64_t)sizeof(T), stream), 0,
+            return launch_overlapped(stream, (unsigned)rows, looped_block(plan, cols * (int64_t)sizeof(T), stream), 0,
                                      softmax_looped_kernel<T>, o, x, cols);
         const int64_t blocks = rows * plan.chunks;
         void *stats;
