@@ -68,7 +68,7 @@ struct CacheTile {
 // SHARES warps have the same rows, and KEYS / SHARES keys of each step. Code for Hopper, whose shared memory holds the
 // others, leaves out small tiles.
 template <int DIMS, int KEYS, int WARPS, int SHARES>
-__global__ void __launch_bounds__(WARPS * SHARES * 32, SHARES > 1 ? 1 : ATTENTION_F32_BLOCKS(DIMS))
+__global__ void __launch_bounds__(WARPS * SHARES * 32, ATTENTION_F32_PLACES(DIMS, SHARES))
     attention_f32_kernel(AttentionShape a, unsigned heads, AttentionParts parts) {
 #if __CUDA_ARCH__ >= 800
 #ifdef VB_SM90A
@@ -157,8 +157,10 @@ __global__ void __launch_bounds__(WARPS * SHARES * 32, SHARES > 1 ? 1 : ATTENTIO
     for (int first = 0; first < count; first += KEYS, stage ^= 1) {
         copy_async_wait<0>();
         __syncthreads(); // all have left the other stage
-        copy_step(stage ^ 1, first + KEYS);
-        copy_async_commit();
+        if (first + KEYS < count) {
+            copy_step(stage ^ 1, first + KEYS);
+            copy_async_commit();
+        }
         const int base = mine.lo + first + share * own;
         if (base >= some_hi || base + own <= some_lo) continue; // all of the warp
         const float *const key_tile = stages + stage * 2 * tile_floats + share * own * width + key_at;
@@ -251,14 +253,15 @@ __global__ void __launch_bounds__(WARPS * SHARES * 32, SHARES > 1 ? 1 : ATTENTIO
                 for (int e = 0; e < 4; e++) out[i + u][e] += some.at(u, e);
         }
     }
-    if (SHARES > 1) { // the first of them gets the sums of the other
+    if (SHARES > 1) { // the first of them gets the sums of the others
         constexpr int numbers = DIMS / 2 + 4; // of a thread
-        static_assert(SHARES <= 2 && WARPS * numbers * 32 <= rows_per_tile * width + 4 * tile_floats,
-                      "room for one other");
-        float *const other = shared + warp * numbers * 32 + lane; // [number][lane]
+        static_assert((SHARES - 1) * WARPS * numbers * 32 <= rows_per_tile * width + 4 * tile_floats,
+                      "room for the others");
+        float *const others = shared + warp * numbers * 32 + lane; // [share][warp][number][lane]
         copy_async_wait<0>();
         __syncthreads(); // all have left queries, keys and values
         if (share > 0) {
+            float *const other = others + (share - 1) * WARPS * numbers * 32;
 #pragma unroll
             for (int h = 0; h < 2; h++) other[h * 32] = max[h], other[(2 + h) * 32] = sum[h];
 #pragma unroll
@@ -269,7 +272,9 @@ __global__ void __launch_bounds__(WARPS * SHARES * 32, SHARES > 1 ? 1 : ATTENTIO
         __syncthreads();
         if (share > 0) return;
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
+        for (int next = 0; next < 2 * (SHARES - 1); next++) {
+            const int h = next % 2;
+            const float *const other = others + next / 2 * WARPS * numbers * 32;
             const float its = other[h * 32], greatest = Max::combine(max[h], its),
                         from = greatest == minus_infinity ? 0.0f : greatest, keep = exp2_fast(max[h] - from),
                         take = exp2_fast(its - from);
@@ -310,7 +315,7 @@ vb_status launch_f32(const vb_attention_args &a, vb_stream *stream) {
     const int64_t tiles = (int64_t)shape.tiles * heads;
     AttentionParts parts;
     const int count = attention_parts(&a, tiles, tile_rows, KEYS, DIMS,
-                                      (SHARES > 1 ? 1 : ATTENTION_F32_BLOCKS(DIMS)) * multiprocessors(stream),
+                                      ATTENTION_F32_PLACES(DIMS, SHARES) * multiprocessors(stream),
                                       1.5e-5 * tile_rows * KEYS * DIMS);
     VB_TRY(plan_parts(&parts, tiles, tile_rows, DIMS, count, count * tiles, stream));
     VB_TRY(launch_overlapped(stream, shape.tiles * heads * (unsigned)parts.count, WARPS * SHARES * 32, bytes,
@@ -321,9 +326,10 @@ vb_status launch_f32(const vb_attention_args &a, vb_stream *stream) {
 template <int DIMS, bool SMALL = false>
 vb_status run_f32(const vb_attention_args &a, vb_stream *stream) {
     constexpr int warps = ATTENTION_F32_WARPS(DIMS, SMALL), keys = ATTENTION_F32_KEYS(DIMS, SMALL);
-    constexpr int shares = DIMS <= ATTENTION_F32_SHARED_DIMS ? 2 : 1;
-    if (shares > 1 && attention_f32_shares(&a, multiprocessors(stream)))
-        return launch_f32<DIMS, keys, warps, shares>(a, stream);
+    constexpr int two = DIMS <= ATTENTION_F32_SHARED_DIMS ? 2 : 1, four = two > 1 && keys >= 32 ? 4 : two;
+    const int shares = attention_f32_shares(&a, multiprocessors(stream));
+    if (four == 4 && shares == 4) return launch_f32<DIMS, keys, four == 4 ? warps / 2 : warps, four>(a, stream);
+    if (two == 2 && shares > 1) return launch_f32<DIMS, keys, warps, two>(a, stream);
     return launch_f32<DIMS, keys, warps, 1>(a, stream);
 }
 

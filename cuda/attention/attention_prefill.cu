@@ -190,9 +190,11 @@ __global__ void __launch_bounds__(threads, 2)
     for (int base = all.lo; base < all.hi; base += KEYS, stage ^= stage_bytes) {
         copy_async_wait<0>();
         __syncthreads(); // keys and values of this step are there, and all warps have left the other stage
-        copy_tile(k_tiles + (stage ^ stage_bytes), a.k, base + KEYS);
-        copy_tile(v_tiles + (stage ^ stage_bytes), a.v, base + KEYS);
-        copy_async_commit();
+        if (base + KEYS < all.hi) {
+            copy_tile(k_tiles + (stage ^ stage_bytes), a.k, base + KEYS);
+            copy_tile(v_tiles + (stage ^ stage_bytes), a.v, base + KEYS);
+            copy_async_commit();
+        }
         if (base >= any.hi || base + KEYS <= any.lo) continue;
         float score[SETS][KEYS / 8][4] = {};
 #pragma unroll

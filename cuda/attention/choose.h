@@ -216,15 +216,20 @@ static inline double attention_simt_time(const vb_attention_args *a) {
     return 9.3 + 1.1e-6 * (double)attention_tiles(a, tile_rows) * tile_rows * (a->causal ? 0.5 : 1) * a->kv_len *
                      attention_widest(a);
 }
-/* Whether two warps share the rows of a tile, so that they do not wait for themselves: where a multiprocessor has one
- * tile and few keys. */
+/* How many warps share the rows of a tile, so that they do not wait for themselves: two where a multiprocessor has one
+ * tile and few keys, four of half as large a tile where it has one of these, or next to no keys. */
 enum { ATTENTION_F32_SHARED_DIMS = 128 };
 static inline int attention_f32_shares(const vb_attention_args *a, int multiprocessors) {
     const int64_t tiles = attention_tiles(a, 16 * ATTENTION_F32_WARPS(ATTENTION_F32_SHARED_DIMS, 0));
-    return a->dim <= ATTENTION_F32_SHARED_DIMS && tiles <= multiprocessors &&
-           tiles * a->kv_len <= (int64_t)400 * multiprocessors;
+    if (a->dim > ATTENTION_F32_SHARED_DIMS || tiles > multiprocessors ||
+        tiles * a->kv_len > (int64_t)400 * multiprocessors)
+        return 1;
+    const int64_t small = attention_tiles(a, 8 * ATTENTION_F32_WARPS(ATTENTION_F32_SHARED_DIMS, 0));
+    return a->kv_len <= 32 || (small <= multiprocessors && a->kv_len <= 128) ? 4 : 2;
 }
-#define ATTENTION_F32_BLOCKS(dims) ((dims) <= 64 ? 3 : (dims) <= 192 ? 2 : 1) /* a multiprocessor */
+/* Blocks of a multiprocessor. */
+#define ATTENTION_F32_BLOCKS(dims) ((dims) <= 64 ? 3 : (dims) <= 192 ? 2 : 1)
+#define ATTENTION_F32_PLACES(dims, shares) ((shares) == 1 ? ATTENTION_F32_BLOCKS(dims) : (shares) / 2)
 /* Few rows would leave most of a tile empty. */
 static inline int attention_f32_suits(const vb_attention_args *a, const vb_gpu *gpu) {
     const int dims = attention_f32_dims(a->dim), small = attention_f32_small(dims, gpu);
