@@ -169,32 +169,13 @@ static inline matmul_skinny_plan matmul_skinny_plan_of(const vb_matmul_args *x, 
     }
     return plan;
 }
-/* Of one row or column before Hopper: fits to runs of the kernels that read odd rows twice. */
-static inline double matmul_skinny_time_before_hopper(const matmul_skinny_plan *plan, const vb_matmul_args *x,
-                                                      int multiprocessors) {
-    const int bytes = matmul_element_bytes(x->type);
-    const double moved = (double)x->m * x->k * x->n * x->batch * bytes;
-    if (plan->lone) {
-        const double taken = (double)plan->blocks * plan->parts / (MATMUL_SKINNY_LONE_BLOCKS * multiprocessors),
-                     waited = (taken > 1 ? taken : 1) * (1.2 + 1.2 * (double)plan->steps), least = moved / 2.4e6;
-        return 2.2 + (plan->share < 8 ? 2 : 0) + (least > waited ? least : waited) + (plan->parts > 1 ? 3 : 0);
-    }
-    const double longest = plan->vectors ? 2.8e6 : x->type == VB_F32 ? 1.7e6 : 1.0e6,
-                 of_row = 0.35e6 + 1e3 * (double)x->k * bytes, least = moved / (of_row < longest ? of_row : longest),
-                 waited = (double)vb_ceil_div(plan->blocks, MATMUL_SKINNY_DOT_BLOCKS(plan->held) * multiprocessors) *
-                          (1.8 + 0.9 * (double)plan->steps);
-    return 1.5 + (least > waited ? least : waited);
-}
 static inline double matmul_skinny_plan_time(const matmul_skinny_plan plan, const vb_matmul_args *x,
                                              const vb_gpu *gpu) {
     const int64_t few = x->m < x->n ? x->m : x->n, most = few <= 2 ? 2 : few <= 4 ? 4 : 8,
                   copies = vb_ceil_div(most * plan.k_each, 8 * 32 * MATMUL_SKINNY_WARPS); /* of the few, 8 a thread */
-    if (few == 1 && (plan.lanes || plan.lone)) {
-        matmul_skinny_plan one = plan;
-        if (!vb_begins_early(gpu)) return matmul_skinny_time_before_hopper(&plan, x, gpu->multiprocessors);
-        return plan.lone ? matmul_skinny_plan_lone(&one, x, gpu->multiprocessors)
-                         : matmul_skinny_plan_dot(&one, x, gpu->multiprocessors);
-    }
+    matmul_skinny_plan one = plan;
+    if (few == 1 && plan.lanes) return matmul_skinny_plan_dot(&one, x, gpu->multiprocessors);
+    if (few == 1 && plan.lone) return matmul_skinny_plan_lone(&one, x, gpu->multiprocessors);
     const double taken = (double)plan.blocks * plan.parts / (2.0 * gpu->multiprocessors),
                  step = x->type == VB_F32 ? plan.by_k ? 2.7 : most == 8 ? 4.5 : 2.5 : 4.0,
                  latency = (taken > 1 ? taken : 1) * (step * (double)plan.steps + (double)copies - 1),
@@ -202,12 +183,12 @@ static inline double matmul_skinny_plan_time(const matmul_skinny_plan plan, cons
                  memory = elements * x->batch * matmul_element_bytes(x->type) / (x->type == VB_F32 ? 1.6e6 : 0.7e6);
     return 1.5 + (latency > memory ? latency : memory) + (plan.parts > 1 ? 3 : 0);
 }
-/* Before Hopper 67 runs took another part of it. */
+/* Of one row or column tiles take longer than their times say. Before Hopper other products took another part. */
 static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const matmul_skinny_plan plan = matmul_skinny_plan_of(x, gpu->multiprocessors);
     const double time = matmul_skinny_plan_time(plan, x, gpu);
-    if (vb_begins_early(gpu) || plan.lanes) return time;
-    return time * (plan.lone ? 0.75 : x->m > 2 && x->n > 2 ? 1.4 : 0.9);
+    if (plan.lanes || plan.lone) return 0.88 * time;
+    return vb_begins_early(gpu) ? time : time * (x->m > 2 && x->n > 2 ? 1.4 : 0.9);
 }
 static inline int matmul_skinny_suits(const vb_matmul_args *x) {
     return x->m > 0 && x->n > 0 && x->k > 0 && (x->m <= MATMUL_SKINNY_MOST || x->n <= MATMUL_SKINNY_MOST) &&

@@ -104,8 +104,9 @@ vb_status launch_thin(const vb_matmul_args &x, const matmul_thin_plan &plan, vb_
     const auto groups = [&] { return ceil_div<int64_t>(x.m, (int64_t)rows * phases) * phases; };
     // So many outputs of a block are enough, and rows past the last one are of no use.
     while (rows > 16 && (rows * columns > most_rows<16> * threads * COLUMNS || rows >= 2 * x.m)) rows /= 2;
-    while (rows > 16 && rows > 2 * threads / width &&
-           ceil_div<int64_t>(x.m, rows) * ceil_div<int64_t>(x.n, columns) * x.batch < 4 * multiprocessors(stream))
+    // Fewer rows where there are next to no blocks, if they leave few threads without any.
+    while (rows > 16 && (rows > 32 || rows > 2 * threads / width) &&
+           2 * ceil_div<int64_t>(x.m, rows) * ceil_div<int64_t>(x.n, columns) * x.batch < 3 * multiprocessors(stream))
         rows /= 2;
     // A thread that reads a row of B by itself shares the 32 bytes of a load with no other.
     const bool staged = x.b_transposed && x.n > 64 && x.b_stride * (int64_t)sizeof(T) >= 64;
