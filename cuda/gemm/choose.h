@@ -8,7 +8,7 @@
 
 #define MATMUL_KERNELS(X)                                                                                              \
     X(MATMUL_M1_CLUSTER, "matmul_m1_cluster", "gemm/matmul_m1.cu",                                                     \
-      "one row of A, 9.0: the blocks that share k are a cluster, about one an SM")                                     \
+      "one row of A, 9.0: the blocks that share k are a cluster, one or two an SM")                                    \
     X(MATMUL_M1, "matmul_m1", "gemm/matmul_m1.cu", "one row of A, any other")                                          \
     X(MATMUL_THIN, "matmul_thin", "gemm/matmul_thin.cu", "k of at most 16, any type and layout")                       \
     X(MATMUL_SKINNY, "matmul_skinny", "gemm/matmul_skinny.cu",                                                         \
@@ -48,29 +48,54 @@ static inline int matmul_m1_width(const void *b, vb_dtype type, int64_t n) {
     return n % wide == 0 && vb_aligned16(b) ? wide : 1;
 }
 
-enum {
-    MATMUL_M1_WARPS = 16,
-    MATMUL_M1_ROWS = 8,
-    MATMUL_M1_MOST_KSPLIT = 8
-}; /* of a block of a cluster, of a warp at a time */
+/* Warps of a block of a cluster, rows of a warp's lanes at a time, blocks of a cluster. */
+enum { MATMUL_M1_WARPS = 16, MATMUL_M1_ROWS = 8, MATMUL_M1_MOST_KSPLIT = 8 };
+typedef struct matmul_m1_plan {
+    int lanes, ksplit; /* across a tile's columns; blocks of a cluster, which share k: 0 without clusters */
+} matmul_m1_plan;
 
-/* Blocks of a cluster, which share k; 0 where blocks without clusters are as good. About a block an SM has to be
- * possible.
- * 16-bit matrices larger than the L2 were no faster with clusters. */
-static inline int matmul_m1_cluster(int64_t k, int64_t n, int width, const vb_gpu *gpu) {
-    if (gpu->capability != 90 || width == 1 || k > 1 << 30) return 0;
-    const int64_t sms = gpu->multiprocessors, tiles = vb_ceil_div(n, 32 * width),
-                  most = width == 4 ? MATMUL_M1_MOST_KSPLIT : 6;
-    if (tiles > sms || (width == 8 && k * n > 32 << 20)) return 0;
-    const int64_t ksplit = sms / tiles < most ? sms / tiles : most;
-    return tiles * ksplit * 10 >= sms * 7 && k >= ksplit * MATMUL_M1_WARPS * MATMUL_M1_ROWS ? (int)ksplit : 0;
+/* The tile and the cluster that take least time: a fit to 8,400 runs of 352 products on an H200, whose choices take
+ * 1.03 times the fastest way (docs/experiments/2026-11-28-one-row.md). Where clusters do not fit at once, one block a
+ * multiprocessor, some multiprocessors have two blocks, which take 1.55 times as long. An odd block of a cluster has
+ * two multiprocessors. Without clusters where they were not timed: fewer blocks than 0.4 a multiprocessor, more than
+ * two, a short k; and of 16-bit matrices larger than the L2, which were no faster. */
+static inline matmul_m1_plan matmul_m1_cluster(int64_t k, int64_t n, int width, const vb_gpu *gpu) {
+    matmul_m1_plan best = {0, 0};
+    if (gpu->capability != 90 || width == 1 || k > 1 << 30 || (width == 8 && k * n > 32 << 20)) return best;
+    const int64_t sms = gpu->multiprocessors;
+    const double megabytes = 16e-6 / width * (double)k * (double)n;
+    double least = 0;
+    for (int lanes = 32; lanes >= 8; lanes /= 2) {
+        const int64_t tiles = vb_ceil_div(n, lanes * width), step = MATMUL_M1_WARPS * (32 / lanes) * MATMUL_M1_ROWS;
+        for (int ksplit = 1; ksplit <= MATMUL_M1_MOST_KSPLIT; ksplit++) {
+            const int64_t blocks = tiles * ksplit, each = vb_ceil_div(k, ksplit),
+                          held = ksplit <= 2 ? ksplit : ksplit + ksplit % 2;
+            if (10 * blocks < 4 * sms || blocks > 2 * sms || k < ksplit * MATMUL_M1_WARPS * MATMUL_M1_ROWS) continue;
+            const int one_each = tiles <= vb_clusters_at_once(held, sms);
+            const double places = ksplit <= 2 ? 2.0 * sms / ksplit : 32.0 * (sms / 16 - 1) / ksplit,
+                         taken = one_each ? (double)blocks / sms : (double)tiles / places,
+                         rounds = one_each || taken <= 1 ? 1 : 0.19 * taken + 0.81 * 2,
+                         idle = taken < 1 ? 1 - taken : 0,
+                         step_time = width == 4 ? one_each ? 1.25 : 1.93 : one_each ? 1.37 : 2.13,
+                         waited = rounds * step_time *
+                                  (0.36 * (double)vb_ceil_div(each, step) + 0.64 * (double)each / (double)step),
+                         moved = megabytes / 4 * (1 + (lanes == 32 ? 0 : lanes == 16 ? 0.05 : 0.18) +
+                                                  (one_each ? 0.42 * idle : 0.16 + 0.2 * idle)),
+                         time = (waited > moved ? waited + 0.18 * moved : moved + 0.18 * waited) +
+                                0.16 * (ksplit > 1) + 0.044 * (double)blocks / sms;
+            if (!one_each && taken < 0.7 && megabytes > 30) continue;
+            if (best.ksplit > 0 && time >= least) continue;
+            best.lanes = lanes, best.ksplit = ksplit, least = time;
+        }
+    }
+    return best;
 }
 
-/* Lanes that read elements of 16 bits one by one are slower than kernels of tiles: none is named. */
+/* Lanes that read elements one by one are slower than kernels of tiles and than matmul_skinny: none is named. */
 static inline matmul_kernel choose_matmul_m1(const void *b, vb_dtype type, int64_t k, int64_t n, const vb_gpu *gpu) {
     const int width = matmul_m1_width(b, type, n);
-    if (width == 1 && type != VB_F32 && gpu->capability >= 80 && k > 0) return MATMUL_NONE;
-    if (matmul_m1_cluster(k, n, width, gpu)) return MATMUL_M1_CLUSTER;
+    if (width == 1 && gpu->capability >= 80 && k > 0) return MATMUL_NONE;
+    if (matmul_m1_cluster(k, n, width, gpu).ksplit) return MATMUL_M1_CLUSTER;
     return vb_ceil_div(n, 32 * width) <= INT32_MAX ? MATMUL_M1 : MATMUL_NONE;
 }
 
@@ -311,7 +336,9 @@ static inline const matmul_tiles *matmul_portable_tiles_of(matmul_kernel kernel)
 static inline const matmul_tiles *matmul_tiles_of(matmul_kernel kernel, const vb_gpu *gpu) {
     return vb_begins_early(gpu) ? matmul_early_tiles_of(kernel) : matmul_portable_tiles_of(kernel);
 }
-enum { MATMUL_WARPS_SHARE = 16 * 16 }; /* outputs of a tile whose k the warps of its block share */
+/* Outputs of a tile whose k the warps of its block share, and the most rows and columns of such a product, to which its
+ * time was fitted. Larger ones take up to twice as long, but for few tiles of a stage of k at least. */
+enum { MATMUL_WARPS_SHARE = 16 * 16, MATMUL_WARPS_MOST = 48 };
 /* A product by one of a kernel's tiles. No blocks share large tiles of matmul_f32, nor tiles whose warps share k.
  * Shared memory may hold fewer blocks of matmul_mma than registers do, which the times before Hopper leave out: no
  * places are none. */
@@ -354,9 +381,13 @@ static inline matmul_ksplit_plan matmul_plan_of(matmul_kernel kernel, const vb_m
 #undef MATMUL_F32_TILES
         return matmul_plan_tile(kernel, nth, x, gpu);
     }
+    const int small = (x->m <= MATMUL_WARPS_MOST && x->n <= MATMUL_WARPS_MOST) ||
+                      (x->k >= 128 && vb_ceil_div(x->m, 16) * vb_ceil_div(x->n, 16) * x->batch <=
+                                          2 * gpu->multiprocessors);
     matmul_ksplit_plan best = {64, 64, 1, 0, 0, 0, 0, 0};
     for (int nth = 0; nth < matmul_tiles_of(kernel, gpu)->count; nth++) {
         const matmul_ksplit_plan plan = matmul_plan_tile(kernel, nth, x, gpu);
+        if (plan.tile_m * plan.tile_n == MATMUL_WARPS_SHARE && !small) continue;
         if (plan.places > 0 && (best.places == 0 || plan.time < best.time)) best = plan;
     }
     return best;
@@ -429,8 +460,10 @@ static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
     const int f32 = x->type == VB_F32, sector = MATMUL_SECTOR / matmul_element_bytes(x->type);
     const double c = matmul_millions_of_c(x);
     matmul_thin_plan plan = {matmul_phases(x), x->n > 32 && c > 4 ? 2 : 1, 1, 0, 0};
-    const int odd = plan.phases > 1;
-    if (odd && x->n >= 128 && x->m >= 8 * plan.phases) plan.columns = 2;
+    /* Phases of 16 bits read A again and again: where it is stored [k][m], an element at a time. */
+    const int odd = plan.phases > 1, again = !f32 && (plan.phases > 8 || (x->k > 4 && x->a_transposed));
+    if (odd && again) plan.phases = plan.columns = 1;
+    else if (odd && x->n >= 128 && x->m >= 8 * plan.phases) plan.columns = 2;
     else plan.phases = 1;
     const int64_t columns = x->n + (plan.phases > 1 ? sector - 1 : 0);
     if (plan.columns == 1) {

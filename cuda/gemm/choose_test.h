@@ -119,7 +119,8 @@ static void check_named_matmul(void) {
         }
     const vb_gpu *const hopper = &gpus[7];
     CHECK(choose_matmul_m1(ALIGNED, VB_F32, 4096, 4096, hopper) == MATMUL_M1_CLUSTER, "one row on Hopper");
-    CHECK(choose_matmul_m1(ALIGNED, VB_F32, 4096, 4095, hopper) == MATMUL_M1, "one row of odd columns");
+    CHECK(choose_matmul_m1(ALIGNED, VB_F32, 4096, 4095, hopper) == MATMUL_NONE, "one row of odd columns");
+    CHECK(matmul_m1_cluster(14336, 4096, 4, hopper).ksplit == 2, "one row of a tile of which 32 clusters do not fit");
 }
 
 /* Blocks that meet fill a round at most, and few tiles of a last round are shared by them alone. */
@@ -183,10 +184,14 @@ static void test_matmul(void) {
         for (int g = 0; g < gpu_count; g++) {
             check_matmul(&x, &gpus[g]);
             const matmul_kernel row = choose_matmul_m1(x.b, x.type, x.k, x.n, &gpus[g]);
-            const int by_ones = matmul_m1_width(x.b, x.type, x.n) == 1 && x.type != VB_F32 && x.k > 0;
+            const int width = matmul_m1_width(x.b, x.type, x.n), by_ones = width == 1 && x.k > 0;
             CHECK((row == MATMUL_NONE) == (by_ones && gpus[g].capability >= 80), "one row: k %ld n %ld", (long)x.k,
                   (long)x.n);
-            CHECK(row != MATMUL_M1_CLUSTER || (gpus[g].capability == 90 && matmul_m1_width(x.b, x.type, x.n) > 1),
+            if (row != MATMUL_M1_CLUSTER) continue;
+            const matmul_m1_plan one = matmul_m1_cluster(x.k, x.n, width, &gpus[g]);
+            CHECK(gpus[g].capability == 90 && width > 1 && one.ksplit <= MATMUL_M1_MOST_KSPLIT &&
+                      (one.lanes == 8 || one.lanes == 16 || one.lanes == 32) &&
+                      vb_ceil_div(x.n, one.lanes * width) * one.ksplit <= 2 * gpus[g].multiprocessors,
                   "one row in clusters on %d: k %ld n %ld", gpus[g].capability, (long)x.k, (long)x.n);
         }
     }

@@ -5,11 +5,11 @@
 //   shared   8 * tile floats: the warps' sums
 //   moves    k * n * sizeof(T) bytes, 2 k n FLOPs
 //   bound    memory bandwidth
-//   measured docs/experiments/2026-11-22-gemm.md
+//   measured docs/experiments/2026-11-28-one-row.md
 //
 // The blocks of a tile meet in the workspace. The last block adds the sums up in order, so that results do not change
-// from run to run. On Hopper, where about a block an SM does, the blocks are a cluster instead, whose first block gets
-// the others' sums. The blocks of the next kernel then find room beside them.
+// from run to run. On Hopper, where one or two blocks an SM do, the blocks are a cluster instead, whose first block
+// gets the others' sums. The blocks of the next kernel then find room beside them.
 
 #include "arch/cluster.cuh"
 #include "arch/streaming.cuh"
@@ -83,20 +83,20 @@ __global__ void __launch_bounds__(threads, 4)
 
 // ---- clusters ------------------------------------------------------------------------------------------------------
 //
-//   grid     tiles of 32 lanes * 16 bytes of columns, in clusters of ksplit blocks
-//   block    16 warps
-//   shared   the warps' sums, and the sums of the cluster's other blocks
+//   grid     tiles of 8, 16 or 32 lanes * 16 bytes of columns, in clusters of ksplit blocks
+//   block    16 warps; lanes beside those of a tile have rows of their own
+//   shared   the sums of rows that lanes have at a time, and the sums of the cluster's other blocks
 
 constexpr int cluster_warps = MATMUL_M1_WARPS, most_cluster = MATMUL_M1_MOST_KSPLIT;
 
-template <class T, int WIDTH>
+template <class T, int WIDTH, int LANES>
 __global__ void __launch_bounds__(32 * cluster_warps, 2)
     matmul_m1_cluster_kernel(T *c, const T *a, const T *b, int k, int64_t n, int ksplit) {
 #if __CUDA_ARCH__ >= 900
-    constexpr int columns = 32 * WIDTH;
-    __shared__ float sums[cluster_warps][columns], inbox[most_cluster][columns];
+    constexpr int columns = LANES * WIDTH, groups = 32 * cluster_warps / LANES;
+    __shared__ float sums[groups][columns], inbox[most_cluster][columns];
     __shared__ __align__(8) uint64_t mailbox;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = ksplit > 1 ? cluster_rank() : 0;
+    const int group = threadIdx.x / LANES, lane = threadIdx.x % LANES, rank = ksplit > 1 ? cluster_rank() : 0;
     const int64_t n0 = (int64_t)(blockIdx.x / ksplit) * columns, col = n0 + lane * WIDTH;
     const int end = (int)((int64_t)k * (rank + 1) / ksplit);
     if (ksplit > 1) {
@@ -108,23 +108,23 @@ __global__ void __launch_bounds__(32 * cluster_warps, 2)
     release_next_kernel();
     float sum[WIDTH] = {};
     if (col < n) // a multiple of WIDTH
-        for (int row = (int)((int64_t)k * rank / ksplit) + warp * rows_at_once; row < end;
-             row += cluster_warps * rows_at_once)
+        for (int row = (int)((int64_t)k * rank / ksplit) + group * rows_at_once; row < end;
+             row += groups * rows_at_once)
             add_rows(sum, a, b, row, end, n, col);
 #pragma unroll
-    for (int e = 0; e < WIDTH; e++) sums[warp][e * 32 + lane] = sum[e]; // in an order without bank conflicts
+    for (int e = 0; e < WIDTH; e++) sums[group][e * LANES + lane] = sum[e]; // in an order without bank conflicts
     __syncthreads();
     if (threadIdx.x >= columns) return;
     float total = 0.0f;
 #pragma unroll
-    for (int w = 0; w < cluster_warps; w++) total += sums[w][threadIdx.x];
+    for (int g = 0; g < groups; g++) total += sums[g][threadIdx.x];
     if (rank > 0) {
         send(cluster_address(&inbox[rank][threadIdx.x], 0), cluster_address(&mailbox, 0), total);
         return;
     }
     if (ksplit > 1) mailbox_wait(&mailbox);
     for (int r = 1; r < ksplit; r++) total += inbox[r][threadIdx.x];
-    const int64_t at = n0 + threadIdx.x % 32 * WIDTH + threadIdx.x / 32;
+    const int64_t at = n0 + threadIdx.x % LANES * WIDTH + threadIdx.x / LANES;
     if (at < n) c[at] = from_float<T>(total);
 #endif
 }
@@ -157,9 +157,13 @@ inline RowPlan plan_row(int64_t k, int64_t n, int width, int64_t slots) {
 
 template <class T, int WIDTH>
 vb_status launch_m1_cluster(void *c, const void *a, const void *b, int64_t k, int64_t n, vb_stream *stream) {
-    const int ksplit = matmul_m1_cluster(k, n, WIDTH, &gpu_of(stream));
-    return launch_cluster(stream, ksplit, (unsigned)(ceil_div<int64_t>(n, 32 * WIDTH) * ksplit), 32 * cluster_warps, 0,
-                          matmul_m1_cluster_kernel<T, WIDTH>, (T *)c, (const T *)a, (const T *)b, (int)k, n, ksplit);
+    const matmul_m1_plan plan = matmul_m1_cluster(k, n, WIDTH, &gpu_of(stream));
+    const int64_t tiles = ceil_div<int64_t>(n, plan.lanes * WIDTH);
+    return launch_cluster(stream, plan.ksplit, (unsigned)(tiles * plan.ksplit), 32 * cluster_warps, 0,
+                          plan.lanes == 32   ? matmul_m1_cluster_kernel<T, WIDTH, 32>
+                          : plan.lanes == 16 ? matmul_m1_cluster_kernel<T, WIDTH, 16>
+                                             : matmul_m1_cluster_kernel<T, WIDTH, 8>,
+                          (T *)c, (const T *)a, (const T *)b, (int)k, n, plan.ksplit);
 }
 
 template <class T, int WIDTH>
