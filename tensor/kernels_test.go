@@ -39,7 +39,6 @@ var notCalled = map[string]string{
 	`^attention_decode_kernel<float, half, 128, [12], 3, true, true>( on 9.0)?$|^add_attention_parts_kernel<`:  "variants of attention",
 	`^attention_prefill_kernel<half, half, (64|128|256), 1, true>$`:                                            "prompts of 16 bits over few keys",
 	`^gemm_sm90_kernel<half, half, (128, 128, true, (true|false), true|64, 256, false, false, false), false>$`: "shares of tiles",
-	`^matmul_(m1_kernel<half, 1>|thin_kernel<half, 8, 1, true>) on 9.0$|^matmul_skinny_dot_kernel<`:            "odd addresses",
 	`^f32_tiles_kernel on 9.0$`: "attention of F32 beyond its heads",
 }
 

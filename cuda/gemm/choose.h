@@ -94,7 +94,7 @@ static inline matmul_m1_plan matmul_m1_cluster(int64_t k, int64_t n, int width, 
 /* Lanes that read elements one by one are slower than kernels of tiles and than matmul_skinny: none is named. */
 static inline matmul_kernel choose_matmul_m1(const void *b, vb_dtype type, int64_t k, int64_t n, const vb_gpu *gpu) {
     const int width = matmul_m1_width(b, type, n);
-    if (width == 1 && gpu->capability >= 80 && k > 0) return MATMUL_NONE;
+    if (width == 1 && gpu->capability >= 80) return MATMUL_NONE;
     if (matmul_m1_cluster(k, n, width, gpu).ksplit) return MATMUL_M1_CLUSTER;
     return vb_ceil_div(n, 32 * width) <= INT32_MAX ? MATMUL_M1 : MATMUL_NONE;
 }

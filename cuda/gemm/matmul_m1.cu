@@ -12,6 +12,7 @@
 // gets the others' sums. The blocks of the next kernel then find room beside them.
 
 #include "arch/cluster.cuh"
+#include "arch/sm90.cuh"
 #include "arch/streaming.cuh"
 #include "gemm/matmul.cuh"
 
@@ -42,10 +43,14 @@ VB_DEVICE void add_rows(float (&sum)[WIDTH], const T *a, const T *b, Index row, 
             for (int e = 0; e < WIDTH; e++) sum[e] += weight[r] * to_float(x[r].at[e]);
 }
 
+// Code for Hopper, whose chooser takes other kernels, leaves out single elements.
 template <class T, int WIDTH>
 __global__ void __launch_bounds__(threads, 4)
     matmul_m1_kernel(T *c, const T *a, const T *b, int64_t k, int64_t n, int tile, int64_t k_each, float *partial,
                       unsigned *counters) {
+#ifdef VB_SM90A
+    if (WIDTH == 1) return __trap();
+#endif
     __shared__ float sums[warps][32 * WIDTH];
     __shared__ unsigned flag;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
