@@ -182,7 +182,9 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     // The item that this warp adds up: item `warp` of a chunk, or of the items that this block finishes for its
     // cluster.
     const int own_item = index + (mailed ? warp * KSPLIT + rank : warp) * count;
-    const bool adds = own_item < in.items && (mailed || warp < in.chunk);
+    // With an update the warps have the items of all chunks in turn, and fetch the first of each before the products.
+    constexpr bool owns = updated && KSPLIT == 1;
+    const bool adds = own_item < in.items && (mailed || owns || warp < in.chunk);
     // What an adapter needs: V x as the block has it, and the rows of U and codes of the item that this warp adds up.
     // An instruction that the multiprocessor does not hold comes behind the weights that are on their way. So kernels
     // that begin early find all this before they ask for weights, and others while they wait for x.
@@ -202,8 +204,8 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             const int last = index + (in.items - 1 - index) / count * count; // of the block's items
             projection.first = index < in.items ? out.matrix(index, 0) : 0;
             projection.start(index < in.items ? out.matrix(last, 31) : projection.first);
-            if (warp < in.chunk && index + warp * count < in.items)
-                u = load_update(out, index + warp * count, 0, lane);
+            const int mine = index + warp * count; // the first item that the warp adds up
+            if ((owns || warp < in.chunk) && mine < in.items) u = load_update(out, mine, 0, lane);
             if (adds) out.prepare(&ahead, own_item, lane);
         }
     };
@@ -317,13 +319,14 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
 
     const uint4 by = P::summand_words();
     float *sums = partial; // of the chunk
+    int turn = warp;       // the place in the chunk of the item that this warp adds up
     for (int first = index; first < in.items; first += in.chunk * count) {
-        const int mine = first + warp * count, end = smaller(in.items, first + in.chunk * count);
-        const bool adds_mine = warp < in.chunk && mine < end;
-        if (!mailed && adds_mine && first != index)
+        const int mine = first + turn * count, end = smaller(in.items, first + in.chunk * count);
+        const bool adds_mine = turn < in.chunk && mine < end, anew = owns ? mine != own_item : first != index;
+        if (!mailed && adds_mine && anew)
             out.prepare(&ahead, mine, lane), out.fetch(&ahead, mine, lane), out.fetch_more(&ahead, mine, lane);
         if constexpr (updated)
-            if (adds_mine && first != index) u = load_update(out, mine, 0, lane);
+            if (adds_mine && anew) u = load_update(out, mine, 0, lane);
         float *to = sums + warp * results;
         for (int item = first; item < end; item += count, to += n1_warps * results) {
             if (Out::late && in.patient && item == index + count) release_next_kernel();
@@ -351,7 +354,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.y), "r"(blockDim.x) : "memory");
         else __syncthreads();
         if (adds_mine) {
-            const float *from = sums + warp * n1_warps * results + lane;
+            const float *from = sums + turn * n1_warps * results + lane;
             float total = 0;
 #pragma unroll
             for (int i = 0; i < n1_warps * results / 32; i++) total += from[32 * i];
@@ -374,6 +377,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             }
         }
         sums = sums == partial ? partial + in.chunk * n1_warps * results : partial;
+        if (owns && (turn -= in.chunk) < 0) turn += warps;
     }
     if constexpr (KSPLIT > 1) {
         if (mailed && adds) {
