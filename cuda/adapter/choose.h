@@ -30,7 +30,7 @@ enum { ADAPTER_MOST_TILES = 32, ADAPTER_COLUMNS = 32, ADAPTER_SQUARE = 32 };
 
 typedef struct adapter_plan {
     adapter_kernel kernel;
-    int row_tiles;     /* of 16 rows a warp: 1, 2 or 4; stream: a block, 2 or 4; tiled, sm90: a block, 4 or 8 */
+    int row_tiles;     /* of 16 rows a warp: 1, 2 or 4; stream: a block, 2, 4 or 8; tiled, sm90: a block, 4 or 8 */
     int rank_tiles;    /* of 8 ranks: a power of two up to 32 */
     int warps;         /* of a block */
     int cluster;       /* blocks that share rows */
@@ -60,7 +60,8 @@ static inline int64_t adapter_tiled_bytes(int64_t rows, int64_t ranks) {
 
 /* The most shared memory of a block of the kernel for many rows: a multiprocessor of 9.0 has two such blocks.
  * Then the k of a block that has all of x under way at once. */
-enum { ADAPTER_STREAM_BYTES = 108 << 10, ADAPTER_SHORT_DEPTH = 768, ADAPTER_CLUSTER_BYTES = 227 << 10 };
+enum { ADAPTER_STREAM_BYTES = 108 << 10, ADAPTER_STREAM_ALL = 180 << 10 }; /* two, or one a multiprocessor */
+enum { ADAPTER_SHORT_DEPTH = 768, ADAPTER_CLUSTER_BYTES = 227 << 10 };
 
 static inline int64_t adapter_at_most(int64_t x, int64_t most) { return x < most ? x : most; }
 
@@ -182,6 +183,12 @@ static inline adapter_plan choose_fused_update(const vb_fused_update_args *a, co
         if (many && ADAPTER_STREAM_BYTES <= gpu->shared_bytes) {
             p.kernel = ADAPTER_STREAM;
             p.row_tiles = vb_ceil_div(a->m, 64) >= most ? 4 : 2;
+            /* V and U are read half as often. Not where some multiprocessors alone would have a last block, and
+             * nothing hides what is added to the result. */
+            const int64_t blocks = vb_ceil_div(a->m, 128), last = blocks % sms;
+            if (a->r == 16 && !a->add && a->k + a->n >= 4096 && blocks >= most && (last == 0 || last >= 3 * sms / 4) &&
+                ADAPTER_STREAM_ALL <= gpu->shared_bytes)
+                p.row_tiles = 8;
             p.row_blocks = vb_ceil_div(a->m, 16 * p.row_tiles);
             return p;
         }

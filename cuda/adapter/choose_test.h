@@ -93,8 +93,10 @@ static void test_adapter(void) {
             CHECK(p.row_blocks * rows >= a.m && (p.row_blocks - 1) * rows < a.m, "%ld rows by %ld", (long)a.m,
                   (long)rows);
             if (p.kernel == ADAPTER_STREAM)
-                CHECK((p.row_tiles == 2 || p.row_tiles == 4) && gpu.shared_bytes >= ADAPTER_STREAM_BYTES, "%d tiles",
-                      p.row_tiles);
+                CHECK(p.row_tiles == 8 ? a.r == 16 && !a.add && gpu.shared_bytes >= ADAPTER_STREAM_ALL
+                                       : (p.row_tiles == 2 || p.row_tiles == 4) &&
+                                             gpu.shared_bytes >= ADAPTER_STREAM_BYTES,
+                      "%d tiles", p.row_tiles);
             else CHECK(a.k <= ADAPTER_SHORT_DEPTH && p.row_tiles == 1 && a.r == 8, "k of %ld", (long)a.k);
             continue;
         }
@@ -123,6 +125,9 @@ static void test_adapter(void) {
     vb_fused_update_args a = update_of(VB_F16, 16384, 4096, 4096, 16);
     adapter_plan p = choose_fused_update(&a, &h200);
     CHECK(p.kernel == ADAPTER_STREAM && p.row_tiles == 4, "16384 rows: %d tiles", p.row_tiles);
+    a.add = NULL;
+    p = choose_fused_update(&a, &h200);
+    CHECK(p.kernel == ADAPTER_STREAM && p.row_tiles == 8, "16384 rows without addends: %d tiles", p.row_tiles);
     a = update_of(VB_BF16, 4096, 768, 768, 8);
     p = choose_fused_update(&a, &h200);
     CHECK(p.kernel == ADAPTER_STREAM && p.row_tiles == 2, "4096 rows: %d tiles", p.row_tiles);

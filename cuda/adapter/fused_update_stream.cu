@@ -1,10 +1,10 @@
 // fused_update_stream.cu: out = add + scale * ((x V) * codes) U^T for F16 and BF16 of 8 or 16 ranks, V [k][r] and U
 // [n][r], on tensor cores (vb_fused_update_args).
 //
-//   grid     stream: blocks of 32 or 64 rows. short: (blocks of 16 rows, shares of the columns); a share computes x V
-//            again
+//   grid     stream: blocks of 32, 64 or 128 rows. short: (blocks of 16 rows, shares of the columns), each of which
+//            computes x V again
 //   block    8 warps, which share k; the parts of x V meet in shared memory. Then each warp has every eighth 32 columns
-//   shared   stream: stages of x [ROWS][128] and V [128][8 RANKS]: 60 to 108 KiB. short: sums alone
+//   shared   stream: stages of x [ROWS][128] and V [128][8 RANKS]: 60 to 180 KiB. short: sums alone
 //   moves    x, out and add once; V and U once for each block of rows, from L2
 //   flops    2 m r (k + n)
 //   bound    memory. short: the time between the ends of two kernels, so a warp asks for all of its x at once
@@ -13,6 +13,7 @@
 
 #include "adapter/launchers.cuh"
 #include "arch/mma.cuh"
+#include "arch/streaming.cuh"
 
 namespace vb {
 namespace {
@@ -26,6 +27,7 @@ struct StreamProblem {
     int m, k, n, r;
     int64_t codes_stride;
     float scale;
+    bool beyond_l2; // x and out are more than the L2 holds
 };
 
 // c += a b for k of 8.
@@ -56,6 +58,25 @@ VB_DEVICE uint4 stream_words(const void *at, bool valid) {
     return x;
 }
 
+// How the L2 keeps x: where x and the result are more than it holds, x makes room first, for it is read once.
+VB_DEVICE uint64_t policy_of_x(bool beyond_l2) {
+    uint64_t policy = 0;
+#if __CUDA_ARCH__ >= 800
+    uint64_t normal;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
+    if (!beyond_l2) policy = normal;
+#endif
+    return policy;
+}
+// copy_async by a policy of the L2.
+VB_DEVICE void copy_async_kept(unsigned shared, const void *global, bool valid, uint64_t policy) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared), "l"(global),
+                 "r"(valid ? 16 : 0), "l"(policy));
+#endif
+}
+
 // A lane's part of U for 32 columns. Product `which` has the columns 8 (g / 2) + 2 which + g % 2.
 // So the lane ends up with columns 8 c to 8 c + 7.
 template <int RANKS>
@@ -73,10 +94,30 @@ VB_DEVICE void load_columns(Columns<RANKS> &u, const StreamProblem<T> &p, int n0
         }
 }
 
+// What is added to a lane's part of 32 columns. Behind a store each load would wait for memory again. Of 128 rows
+// nothing is (choose.h).
+template <class T, int TILES>
+struct Addends {
+    static constexpr bool any = TILES < 8;
+    uint4 at[any ? TILES : 1][2]; // eight elements each
+    VB_DEVICE void load(const StreamProblem<T> &p, int row0, int n0, int g, int c) {
+        if (!p.add) return;
+#pragma unroll
+        for (int i = 0; i < (any ? TILES : 0); i++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int64_t row = row0 + 16 * i + 8 * half + g;
+                const int n = n0 + 8 * c;
+                at[i][half] = make_uint4(0, 0, 0, 0);
+                if (row < p.m && n < p.n) at[i][half] = *reinterpret_cast<const uint4 *>(p.add + row * p.n + n);
+            }
+    }
+};
+
 // Writes 32 columns of TILES tiles of 16 rows. h [16 TILES][8 RANKS + 8]
 template <class T, int TILES, int RANKS>
-VB_DEVICE void write_columns(const StreamProblem<T> &p, const T *h, int row0, int n0, const Columns<RANKS> &u, int g,
-                             int c) {
+VB_DEVICE void write_columns(const StreamProblem<T> &p, const T *h, int row0, int n0, const Columns<RANKS> &u,
+                             const Addends<T, TILES> &added, int g, int c) {
     constexpr int width = 8 * RANKS + 8;
     const int n = n0 + 8 * c;
 #pragma unroll
@@ -96,12 +137,13 @@ VB_DEVICE void write_columns(const StreamProblem<T> &p, const T *h, int row0, in
         for (int half = 0; half < 2; half++) {
             const int64_t row = row0 + 16 * i + 8 * half + g, at = row * p.n + n;
             if (row >= p.m || n >= p.n) continue;
-            Vec<T, 8> z = {};
-            if (p.add) z = *reinterpret_cast<const Vec<T, 8> *>(p.add + at);
+            Vec<T, 8> z;
+            constexpr bool any = Addends<T, TILES>::any;
+            if (any) z = *reinterpret_cast<const Vec<T, 8> *>(&added.at[any ? i : 0][half]);
 #pragma unroll
             for (int e = 0; e < 8; e++) {
                 const float product = y[e / 2][2 * half + e % 2] * p.scale;
-                z.at[e] = from_float<T>(p.add ? to_float(z.at[e]) + product : product);
+                z.at[e] = from_float<T>(any && p.add ? to_float(z.at[e]) + product : product);
             }
             *reinterpret_cast<Vec<T, 8> *>(p.out + at) = z;
         }
@@ -140,13 +182,14 @@ struct Codes {
 template <int ROWS, int RANKS>
 struct StreamShape {
     static constexpr int ranks = 8 * RANKS, x_bytes = ROWS * depth * 2, stage_bytes = x_bytes + depth * ranks * 2;
-    static constexpr int stages = ROWS == 64 && RANKS == 2 ? 5 : 6, bytes = stages * stage_bytes;
+    static constexpr int stages = ROWS >= 64 && RANKS == 2 ? 5 : 6, bytes = stages * stage_bytes;
     static constexpr int tiles = ROWS / 16, parts = warps / tiles, own = depth / parts;
     static_assert(parts * ROWS * ranks * 4 + ROWS * (ranks + 8) * 2 <= bytes, "sums take the place of stages");
 };
 
 template <class T, int ROWS, int RANKS>
-__global__ void __launch_bounds__(threads, ROWS == 64 ? 2 : 3) fused_update_stream_kernel(StreamProblem<T> p) {
+__global__ void __launch_bounds__(threads, ROWS == 128 ? 1 : ROWS == 64 ? 2 : 3)
+    fused_update_stream_kernel(StreamProblem<T> p) {
 #if __CUDA_ARCH__ >= 800
     using S = StreamShape<ROWS, RANKS>;
     extern __shared__ __align__(1024) uint4 shared[];
@@ -156,6 +199,7 @@ __global__ void __launch_bounds__(threads, ROWS == 64 ? 2 : 3) fused_update_stre
     wait_for_previous_kernel();
     release_next_kernel();
     const int steps = ceil_div(p.k, depth), turn = (int)(blockIdx.x * 5 % steps);
+    const uint64_t policy = policy_of_x(p.beyond_l2);
     const auto copy_stage = [&](int at) {
         const unsigned to = base + at % S::stages * S::stage_bytes;
         const int step = at + turn >= steps ? at + turn - steps : at + turn;
@@ -163,7 +207,8 @@ __global__ void __launch_bounds__(threads, ROWS == 64 ? 2 : 3) fused_update_stre
         for (int i = 0; i < ROWS * chunks / threads; i++) {
             const int e = threadIdx.x + i * threads, row = e / chunks, chunk = e % chunks, k = step * depth + chunk * 8;
             const bool valid = row0 + row < p.m && k < p.k;
-            copy_async(to + swizzled(row, chunk, chunks), valid ? p.x + (int64_t)(row0 + row) * p.k + k : p.x, valid);
+            copy_async_kept(to + swizzled(row, chunk, chunks), valid ? p.x + (int64_t)(row0 + row) * p.k + k : p.x,
+                            valid, policy);
         }
         constexpr int pieces = depth * RANKS; // tiles of 8 ranks lie one behind the other
         const int e = threadIdx.x, k = e / RANKS, t = e % RANKS;
@@ -180,6 +225,7 @@ __global__ void __launch_bounds__(threads, ROWS == 64 ? 2 : 3) fused_update_stre
     const int rounds = ceil_div(p.n, 32 * warps), first = (int)(blockIdx.x * 3 % rounds);
     Columns<RANKS> u;
     load_columns(u, p, (first * warps + warp) * 32, g, c);
+    Addends<T, S::tiles> added;
     Codes<T, ROWS, RANKS> codes;
     codes.load(p, row0);
     float sum[RANKS][4] = {};
@@ -206,6 +252,7 @@ __global__ void __launch_bounds__(threads, ROWS == 64 ? 2 : 3) fused_update_stre
         }
     }
     copy_async_wait<0>();
+    added.load(p, row0, (first * warps + warp) * 32, g, c);
     __syncthreads(); // the stages are free
     float *const parts = reinterpret_cast<float *>(shared);
     T *const h = reinterpret_cast<T *>(parts + S::parts * ROWS * S::ranks);
@@ -222,8 +269,10 @@ __global__ void __launch_bounds__(threads, ROWS == 64 ? 2 : 3) fused_update_stre
         const int now = i + first >= rounds ? i + first - rounds : i + first, after = now + 1 == rounds ? 0 : now + 1;
         Columns<RANKS> next;
         load_columns(next, p, (after * warps + warp) * 32, g, c);
-        write_columns<T, S::tiles, RANKS>(p, h, row0, (now * warps + warp) * 32, u, g, c);
-        u = next;
+        Addends<T, S::tiles> then;
+        then.load(p, row0, (after * warps + warp) * 32, g, c);
+        write_columns<T, S::tiles, RANKS>(p, h, row0, (now * warps + warp) * 32, u, added, g, c);
+        u = next, added = then;
     }
 #endif
 }
@@ -260,6 +309,8 @@ __global__ void __launch_bounds__(threads, 2) fused_update_short_kernel(StreamPr
     }
     Columns<1> u;
     load_columns(u, p, share * 32, g, c);
+    Addends<T, 1> added;
+    added.load(p, row0, share * 32, g, c);
     Codes<T, 16, 1> codes;
     codes.load(p, row0);
     float sum[4] = {};
@@ -282,15 +333,18 @@ __global__ void __launch_bounds__(threads, 2) fused_update_short_kernel(StreamPr
     for (int n0 = share * 32; n0 < p.n; n0 += shares * 32) {
         Columns<1> next;
         load_columns(next, p, n0 + shares * 32, g, c);
-        write_columns<T, 1, 1>(p, h, row0, n0, u, g, c);
-        u = next;
+        Addends<T, 1> then;
+        then.load(p, row0, n0 + shares * 32, g, c);
+        write_columns<T, 1, 1>(p, h, row0, n0, u, added, g, c);
+        u = next, added = then;
     }
 #endif
 }
 
 template <class T, int ROWS, int RANKS>
 vb_status launch_shape(const StreamProblem<T> &p, const adapter_plan &plan, vb_stream *stream) {
-    static_assert(StreamShape<ROWS, RANKS>::bytes <= ADAPTER_STREAM_BYTES, "choose.h says how much there is");
+    static_assert(StreamShape<ROWS, RANKS>::bytes <= (ROWS == 128 ? ADAPTER_STREAM_ALL : ADAPTER_STREAM_BYTES),
+                  "choose.h says how much there is");
     return launch_overlapped(stream, (unsigned)plan.row_blocks, threads, StreamShape<ROWS, RANKS>::bytes,
                              fused_update_stream_kernel<T, ROWS, RANKS>, p);
 }
@@ -301,9 +355,11 @@ vb_status launch_stream(const vb_fused_update_args &a, const adapter_plan &plan,
     p.out = (T *)a.out, p.add = (const T *)a.add, p.x = (const T *)a.x, p.codes = (const T *)a.codes;
     p.v = (const T *)a.v, p.u = (const T *)a.u;
     p.m = (int)a.m, p.k = (int)a.k, p.n = (int)a.n, p.r = (int)a.r, p.codes_stride = a.codes_stride, p.scale = a.scale;
+    p.beyond_l2 = beyond_l2(a.m * (a.k + a.n) * (int64_t)sizeof(T), stream);
     if (plan.kernel == ADAPTER_SHORT)
         return launch_overlapped(stream, dim3((unsigned)plan.row_blocks, (unsigned)plan.column_blocks), threads, 0,
                                  fused_update_short_kernel<T>, p);
+    if (plan.row_tiles == 8) return launch_shape<T, 128, 2>(p, plan, stream);
     if (plan.row_tiles == 4)
         return plan.rank_tiles == 1 ? launch_shape<T, 64, 1>(p, plan, stream) : launch_shape<T, 64, 2>(p, plan, stream);
     return plan.rank_tiles == 1 ? launch_shape<T, 32, 1>(p, plan, stream) : launch_shape<T, 32, 2>(p, plan, stream);
