@@ -14,17 +14,10 @@
 #ifdef VB_HAS_PACKED_LAYOUT
 #include "linear/packed/n1.cuh"
 #include "rows/glu.cuh"
+#include "runtime/quotient.cuh"
 
 namespace vb {
 namespace {
-
-// i / by for i * by < 2^32, by a product.
-struct Quotient {
-    int by;
-    uint32_t inverse;
-    explicit Quotient(int by) : by(by), inverse((uint32_t)(((uint64_t)1 << 32) / by + 1)) {}
-    VB_DEVICE int of(int i) const { return by == 1 ? i : (int)__umulhi((unsigned)i, inverse); }
-};
 
 // A token's experts, one a lane.
 struct Chosen {

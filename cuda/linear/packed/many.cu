@@ -175,8 +175,8 @@ int set_units(Product *product, const ManyX &x, const linear_units &units, vb_st
     product->inverse = x.inverse, product->from = x.rows, product->eps = x.eps, product->partial = x.partial,
     product->arrived = x.arrived ? x.arrived : counters(stream), product->n = x.n;
     product->cols = (int)x.cols, product->k_tiles = (int)Packed<Block>::tiles_of(x.cols);
-    product->token_blocks = units.token_blocks;
-    product->whole = units.whole, product->ksplit = units.ksplit, product->cluster = units.cluster,
+    product->token_blocks = Quotient(units.token_blocks), product->ksplit = Quotient(larger(units.ksplit, 1));
+    product->whole = units.whole, product->cluster = units.cluster, product->shares = Quotient(larger(units.cluster, 1));
     product->pair = units.pair;
     return product->units = (int)linear_unit_count(&units);
 }

@@ -13,6 +13,7 @@
 #include "linear/packed/heads.cuh"
 #include "linear/packed/packed.cuh"
 #include "arch/tensor_core.cuh"
+#include "runtime/quotient.cuh"
 
 namespace vb {
 
@@ -203,11 +204,13 @@ struct Product {
     int64_t n = 0;
     int cols = 0; // of x in memory: the last tile may lack some, which are zeros
     // units: `whole` ones, then `ksplit` shares for each of the others
-    int k_tiles = 0, token_blocks = 0, whole = 0, ksplit = 0, units = 0;
+    int k_tiles = 0, whole = 0, units = 0;
+    Quotient token_blocks{1}, ksplit{1};
     bool same_tokens = false; // all units of a block are of the same rows of x
     bool beside = false; // runs beside the kernel before it, whose results it does not read, and ends after it
     // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
     int cluster = 0;
+    Quotient shares{1}; // that a unit without shares of `ksplit` has: the cluster, or 1
     int pair = 1;    // blocks of a cluster at neighbouring rows of W, 1 or 2
     Heads heads = {}; // where cluster > 0
     // Of an adapter (project.cu): (x V) * codes, by the unit of the sums. [groups of 8 ranks][n][4][2], of ranks t and
@@ -241,13 +244,14 @@ struct Unit {
     // The rank of a block in its cluster: a pair, or the blocks that share the columns.
     static VB_DEVICE Unit of(const Product &p, int unit, int rank) {
         Unit u;
-        u.nth = unit < p.whole ? -1 : (unit - p.whole) / p.ksplit;
-        u.ksplit = u.nth < 0 ? larger(p.cluster, 1) : p.ksplit;
-        u.share = u.nth < 0 ? p.cluster > 0 ? rank : 0 : unit - p.whole - u.nth * p.ksplit;
+        u.nth = unit < p.whole ? -1 : p.ksplit.of(unit - p.whole);
+        const Quotient &by = u.nth < 0 ? p.shares : p.ksplit;
+        u.ksplit = by.by;
+        u.share = u.nth < 0 ? p.cluster > 0 ? rank : 0 : unit - p.whole - u.nth * p.ksplit.by;
         const int block = u.nth < 0 ? unit : p.whole + u.nth;
-        u.rows = block / p.token_blocks, u.tokens = block - u.rows * p.token_blocks;
+        u.rows = p.token_blocks.of(block), u.tokens = block - u.rows * p.token_blocks.by;
         if (p.pair > 1) u.rows = u.rows * 2 + rank, u.nth = u.nth * 2 + rank;
-        u.k0 = p.k_tiles * u.share / u.ksplit, u.k1 = p.k_tiles * (u.share + 1) / u.ksplit;
+        u.k0 = by.of(p.k_tiles * u.share), u.k1 = by.of(p.k_tiles * (u.share + 1));
         return u;
     }
 };
@@ -287,6 +291,7 @@ VB_DEVICE bool any_at(int barrier, bool holds) {
 // The largest exponent of a row of x.
 VB_DEVICE int row_exponent(const Product &p, int64_t token) {
     int most = 0;
+#pragma unroll 1
     for (int group = 0; group < p.cols / half_group; group++)
         most = larger<int>(most, p.from.exponents[group * half_stride(p.n) + token]);
     return most;
@@ -297,6 +302,7 @@ template <int TOKENS>
 VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, bool uneven, int thread,
                             int threads) {
     const int parts = p.cols / unit_rows;
+#pragma unroll 1
     for (int at = thread; at < TOKENS; at += threads) {
         const int64_t token = token0 + at;
         float scale = 1 / half_unit;

@@ -114,8 +114,9 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     uint64_t *const inverse_known = even + S::stages, *const inverse_read = inverse_known + 1;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, pair = product.pair,
               cluster = larger(pair, product.cluster);
-    const int rank = cluster > 1 ? sm90::cluster_rank() : 0, first_unit = blockIdx.x / cluster,
-              step = gridDim.x / cluster;
+    const int rank = cluster > 1 ? sm90::cluster_rank() : 0;
+    const auto unit_at = [&](int block) { return pair > 1 ? block >> 1 : product.shares.of(block); };
+    const int first_unit = unit_at(blockIdx.x), step = unit_at(gridDim.x);
     constexpr int stages_a_tile = P::depth / S::columns;
     const auto unit_of = [&](int u) {
         Unit unit = Unit::of(product, u, rank);
@@ -144,6 +145,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     };
     if (warp < unit_warps) begin(unit_of(first_unit));
     if (lane == 0) {
+#pragma unroll 1
         for (int s = warp; s < S::stages; s += wgmma_threads / 32)
             sm90::barrier_init(full + s, 1), sm90::barrier_init(empty + s, pair * unit_warps),
                 sm90::barrier_init(even + s, helpers);
@@ -167,13 +169,15 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
     int2 *const places = reinterpret_cast<int2 *>(shared + S::places);
     // The values of a unit in `inverse` come with every unit, or with the first unit for all.
     const auto comes = [&](int u) { return u == first_unit || !product.same_tokens; };
-    const auto inverse_phase = [&](int u) { return (u - first_unit) / step & 1; };
     if (warp >= unit_warps) {
         sm90::registers_shrink<S::helper_registers>();
+        // Loops whose time does not count are not unrolled: it would double the kernel's code.
         if (warp == unit_warps && lane == 0) // fetches x
+#pragma unroll 1
             for (int u = first_unit; u < product.units; u += step) {
                 const Unit unit = unit_of(u);
                 const int token = unit.tokens * TOKENS;
+#pragma unroll 1
                 for (int k = unit.k0 * stages_a_tile; k < unit.k1 * stages_a_tile; k++, advance()) {
                     sm90::barrier_wait(empty + stage, phase ^ 1);
                     sm90::barrier_expect(full + stage, S::stage_bytes);
@@ -191,11 +195,13 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         if (warp > unit_warps) { // prepare the scales of sums, and x where it is uneven
             const int thread = threadIdx.x - unit_threads - 32;
             const bool uneven = product.uneven();
-            for (int u = first_unit; u < product.units && (comes(u) || uneven); u += step) {
+            unsigned turn = 0; // of the unit
+#pragma unroll 1
+            for (int u = first_unit; u < product.units && (comes(u) || uneven); u += step, turn ^= 1) {
                 const Unit unit = unit_of(u);
                 const int64_t token0 = (int64_t)unit.tokens * TOKENS;
                 if (comes(u)) {
-                    sm90::barrier_wait(inverse_read, inverse_phase(u) ^ 1);
+                    sm90::barrier_wait(inverse_read, turn ^ 1);
                     load_inverse<TOKENS>(inverse, product, token0, uneven, thread, helpers);
                     if constexpr (TOKENS < 256 && !SWIGLU)
                         if (product.heads.positions)
@@ -210,6 +216,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                     const int64_t token = token0 + i * helpers + thread;
                     exponents[i] = token < product.n ? row_exponent(product, token) : 0;
                 }
+#pragma unroll 1
                 for (int k = unit.k0 * stages_a_tile; k < unit.k1 * stages_a_tile; k++, advance()) {
                     sm90::barrier_wait(full + stage, phase);
                     even_out<S, helpers>(product, shared + stage * S::stage_bytes, k * S::boxes, token0, exponents,
@@ -232,7 +239,8 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         if (lane < pair) sm90::barrier_arrive_remote(empty + at, pair > 1 ? lane : rank);
     };
     uint8_t *const staging = shared + S::staging + group * staging_bytes;
-    for (int u = first_unit; u < product.units; u += step) {
+    unsigned turn = 0; // of the unit
+    for (int u = first_unit; u < product.units; u += step, turn ^= 1) {
         const Unit unit = unit_of(u);
         float c[TOKENS / 2] = {};
         uint32_t a[2][batch_of<S, Block>][4];
@@ -269,7 +277,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                 add_update<TOKENS, false>(product, c, {&m, row}, {&m, row + 8}, token0);
             }
         }
-        if (comes(u)) sm90::barrier_wait(inverse_known, inverse_phase(u));
+        if (comes(u)) sm90::barrier_wait(inverse_known, turn);
         if constexpr (TOKENS < 256 && !SWIGLU)
             if (product.cluster > 0) {
                 store_lone<TOKENS>(product, unit, c, inverse, places, reinterpret_cast<float *>(shared), rank);

@@ -217,6 +217,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         if (adds) out.prepare(&ahead, own_item, lane); // would come behind the tiles
     if constexpr (Out::late && !x_first) fill(stages - in.late);
     else if constexpr (!x_first)
+#pragma unroll 1
         for (; filled < stages; filled++, advance())
             ring.fetch(filled, address(), has_tiles && ahead_item < in.items, lane);
     auto next = [&](N1Weights<Block> &weights) {
@@ -226,11 +227,11 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     };
     // Sums always run over all of n1_warps, so that their loads do not wait for each other: missing warps are zeros.
     if (warps < n1_warps) {
-        const int missing = results * (n1_warps - warps);
-        for (int i = threadIdx.x; i < 2 * in.chunk * missing; i += blockDim.x) {
-            const int of = i / missing;
-            partial[(of * n1_warps + warps) * results + i - of * missing] = 0.0f;
-        }
+#pragma unroll 1
+        for (int of = warp; of < 2 * in.chunk; of += warps)
+#pragma unroll 1
+            for (int i = warps * results + lane; i < n1_warps * results; i += 32)
+                partial[of * n1_warps * results + i] = 0.0f;
         if (Out::norm && (int)threadIdx.x < n1_warps - warps) squares[warps + threadIdx.x] = 0.0f;
     }
     if (mailed) {
@@ -320,6 +321,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     const uint4 by = P::summand_words();
     float *sums = partial; // of the chunk
     int turn = warp;       // the place in the chunk of the item that this warp adds up
+#pragma unroll 1
     for (int first = index; first < in.items; first += in.chunk * count) {
         const int mine = first + turn * count, end = smaller(in.items, first + in.chunk * count);
         const bool adds_mine = turn < in.chunk && mine < end, anew = owns ? mine != own_item : first != index;
@@ -328,6 +330,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         if constexpr (updated)
             if (adds_mine && anew) u = load_update(out, mine, 0, lane);
         float *to = sums + warp * results;
+#pragma unroll 1
         for (int item = first; item < end; item += count, to += n1_warps * results) {
             if (Out::late && in.patient && item == index + count) release_next_kernel();
             float sum[2 * PARTS] = {}; // of the rows g, g + 8 of each part

@@ -16,6 +16,7 @@
 #ifdef VB_HAS_PACKED_LAYOUT
 #include "linear/choose_adapted.h"
 #include "linear/packed/n1_one_item.cuh"
+#include "runtime/quotient.cuh"
 
 namespace vb {
 namespace {
@@ -42,7 +43,8 @@ struct QKVOut {
     static constexpr bool norm = true, late = false, joined = false, blocks = TOLD == Told::GREATEST;
     vb_norm_qkv_args a;
     int64_t row_bytes;        // of a row of tiles
-    int head_items, q_items;  // items of a head; of all heads of q, which come first
+    Quotient head_items;      // items of a head
+    int q_items;              // of all heads of q, which come first
     bool values, half_cache;  // v instead of q and k; the cache is F16
     bool fresh;               // keys and values go to [kv_heads][dim] of F32 instead of a cache
     bool raw;                 // products only
@@ -63,8 +65,7 @@ struct QKVOut {
     VB_DEVICE int tile_row(int item, int part) const {
         if (!values && !is_q(item)) item -= q_items;
         if (values || raw || a.mode == VB_ROPE_INTERLEAVED) return 2 * item + part;
-        const int head = item / head_items;
-        return head * 2 * head_items + part * head_items + (item - head * head_items);
+        return item + (head_items.of(item) + part) * head_items.by;
     }
     VB_DEVICE const uint8_t *tiles(int item, int part) const {
         const void *w = values ? a.wv.data : is_q(item) ? a.wq.data : a.wk.data;
@@ -95,20 +96,21 @@ struct QKVOut {
     // Tells each block of the head the sum of squares of this block's part.
     VB_DEVICE void tell_squares(float x, int lane) const {
         const float sum = warp_reduce<Sum>(x * x);
-        if (lane < head_items)
-            send(cluster_address(&letters().squares[blockIdx.x % head_items], lane),
+        if (lane < head_items.by)
+            send(cluster_address(&letters().squares[blockIdx.x - head_items.of(blockIdx.x) * head_items.by], lane),
                  cluster_address(letters().mailboxes, lane), sum);
     }
     // 1 / sqrt(mean square + eps) of the head.
     VB_DEVICE float hear_squares() const {
         mailbox_wait(letters().mailboxes);
         float sum = 0;
-        for (int i = 0; i < head_items; i++) sum += letters().squares[i];
+        for (int i = 0; i < head_items.by; i++) sum += letters().squares[i];
         return 1.0f / sqrtf(sum / (float)a.dim + a.eps);
     }
     VB_DEVICE void prepare(Ahead *ahead, int item, int lane) const {
         const float *bias = values ? a.bv : is_q(item) ? a.bq : a.bk;
-        const int row = this->row(item, lane), dim = (int)a.dim, half = (int)a.half, head = row / dim;
+        const int row = this->row(item, lane), dim = (int)a.dim, half = (int)a.half,
+                  head = head_items.of(row / (2 * packed_rows));
         ahead->row = row;
         ahead->place = row - head * dim;
         ahead->cache = static_cast<char *>(values ? a.v : a.k) + head * a.capacity * position_bytes() +
@@ -183,7 +185,7 @@ __global__ void __launch_bounds__(32 * n1_warps, 2)
     if constexpr (TOLD != Told::NOTHING) return __trap(); // linear_makes_blocks, linear_norms_heads
 #endif
     if constexpr (TOLD != Told::NOTHING) {
-        const int bytes = TOLD == Told::SQUARES ? first.head_items * (int)sizeof(float)
+        const int bytes = TOLD == Told::SQUARES ? first.head_items.by * (int)sizeof(float)
                                                 : (int)sizeof letters().greatest[0];
         mailbox_init(letters().mailboxes + threadIdx.x / 32, bytes, threadIdx.x % 32 == 0);
         cluster_arrive(), cluster_wait();
@@ -216,7 +218,7 @@ vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk,
     const int tiles = (int)Packed<A>::tiles_of(a.wq.cols), head_items = (int)(a.dim / (2 * packed_rows));
     const int q_items = head_items * (int)a.heads, v_items = v ? head_items * (int)a.kv_heads : 0;
     const int qk_items = qk ? q_items + head_items * (int)a.kv_heads : 0;
-    QKVOut<TOLD, Update> first = {a,       (int64_t)tiles * Packed<A>::tile_bytes, head_items,
+    QKVOut<TOLD, Update> first = {a,       (int64_t)tiles * Packed<A>::tile_bytes, Quotient(head_items),
                             q_items, false,                                  a.kv_type == VB_F16,
                             c.rest != LINEAR_QKV_NOTHING, c.raw, of_qk};
     QKVOut<TOLD, Update> second = first;

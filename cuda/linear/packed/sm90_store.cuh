@@ -49,6 +49,7 @@ VB_DEVICE void add_sums(const Product &p, const F &add) {
             add(i, [](const float *at, auto like) { return *reinterpret_cast<const decltype(like) *>(at); });
         return;
     }
+#pragma unroll 1
     for (int block = 0; block < p.cluster; block++) {
         const auto remote = [&](const float *at, auto like) {
             return sm90::load_remote(sm90::remote_address(at, block), like);
@@ -115,12 +116,12 @@ struct StoreHeads {
         *reinterpret_cast<Two *>(to) = {from_float<T>(u.x), from_float<T>(u.y)};
         *reinterpret_cast<Two *>(to + second) = {from_float<T>(v.x), from_float<T>(v.y)};
     }
-    VB_DEVICE void put(int i, int token, float2 u, float2 v) const {
+    VB_DEVICE void put(int token, float2 u, float2 v) const {
         const int2 at = place(token);
         const bool neox = p.heads.neox;
         if (rotated) {
             const float nan = __uint_as_float(0x7fffffffu);
-            const float2 c = {at.x < 0 ? nan : cosine[i].x, at.x < 0 ? nan : cosine[i].y}, s = sine[i];
+            const float2 c = {at.x < 0 ? nan : cosine[0].x, at.x < 0 ? nan : cosine[0].y}, s = sine[0];
             const float2 x = {u.x, neox ? u.y : v.x}, z = {neox ? v.x : u.y, v.y}; // of each pair
             const float2 a = {x.x * c.x - z.x * s.x, x.y * c.y - z.y * s.y},
                          b = {x.x * s.x + z.x * c.x, x.y * s.y + z.y * c.y};
@@ -134,6 +135,7 @@ struct StoreHeads {
         else write(static_cast<float *>(cache) + ((int64_t)at.y * (2 * p.heads.pairs) + from), further, u, v);
     }
     VB_DEVICE void run(const float *sums, const float *inverse) {
+#pragma unroll 1
         for (int token0 = begin; token0 < end; token0 += together * unit_warps) {
             float2 u[together] = {}, v[together] = {};
             add_sums<together>(p, [&](int i, const auto &load) {
@@ -147,9 +149,18 @@ struct StoreHeads {
                 const float scale = inverse[smaller(token, end - 1)];
                 u[i] = {fmaf(u[i].x, scale, bias[0].x), fmaf(u[i].y, scale, bias[0].y)};
                 v[i] = {fmaf(v[i].x, scale, bias[1].x), fmaf(v[i].y, scale, bias[1].y)};
-                if (exists && token < end) put(i, token, u[i], v[i]);
-                fetch(i, token + together * unit_warps);
             }
+#pragma unroll 1
+            for (int i = 0; i < together; i++) { // the next token moves to place 0
+                const int token = token0 + i * unit_warps;
+                if (exists && token < end) put(token, u[0], v[0]);
+#pragma unroll
+                for (int next = 1; next < together; next++)
+                    u[next - 1] = u[next], v[next - 1] = v[next], cosine[next - 1] = cosine[next],
+                    sine[next - 1] = sine[next];
+            }
+#pragma unroll
+            for (int i = 0; i < together; i++) fetch(i, token0 + (together + i) * unit_warps);
         }
     }
 };
@@ -237,6 +248,7 @@ VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[T
     const Matrix &m = p.find<false>(tile_row);
     const FourResults results(p, unit, m, tile_row, lane);
     constexpr int together = tokens_together<TOKENS>;
+#pragma unroll 1
     for (int first = begin; first < end; first += together * unit_warps) {
         float4 added[together] = {};
 #pragma unroll
