@@ -311,9 +311,10 @@ VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, bo
         } else if (p.inverse) {
             scale = p.inverse[token];
         } else if (p.from.squares) {
+            const float *part = p.from.squares + token;
             float sum = 0;
-#pragma unroll 8
-            for (int i = 0; i < parts; i++) sum += p.from.squares[i * half_stride(p.n) + token];
+#pragma unroll 4
+            for (int i = 0; i < parts; i++, part += half_stride(p.n)) sum += *part;
             scale /= sqrtf(sum / (float)p.cols + p.eps);
         }
         if (uneven && token < p.n) scale *= power_of_two(row_exponent(p, token));

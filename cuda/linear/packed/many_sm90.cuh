@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
             }
         if constexpr (SWIGLU) {
             combine_gate_and_up<TOKENS>(c, inverse);
-            __shared__ unsigned largest[TOKENS];
+            __shared__ __align__(8) unsigned largest[TOKENS];
             if (product.to.x) store_gated<TOKENS>(product, unit, c, staging, largest);
             else store_swiglu_rows<TOKENS>(product, unit, c, reinterpret_cast<float *>(staging));
         } else store_sums_staged<TOKENS>(product, unit, c, inverse, reinterpret_cast<float *>(staging));

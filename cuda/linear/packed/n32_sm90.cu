@@ -62,8 +62,9 @@ VB_DEVICE void finish_rows(const Product &p, const Unit &unit, const float *sums
     if (tile_row >= p.tile_rows) return;
     const Matrix &m = p.find<false>(tile_row);
     const FourResults results(p, unit, m, tile_row, lane);
-    const int end = (int)smaller<int64_t>(n32_tokens * (rank + 1) / cluster, p.n);
-    for (int token = n32_tokens * rank / cluster + warp; token < end; token += unit_warps) {
+    const int end = (int)smaller<int64_t>(p.shares.of(n32_tokens * (rank + 1)), p.n);
+#pragma unroll 1
+    for (int token = p.shares.of(n32_tokens * rank) + warp; token < end; token += unit_warps) {
         const float4 added = p.add ? results.rows.load(p.add, token) : float4();
         results.store(sum_of_cluster(sums + token * sum_width + 4 * lane, cluster), inverse[token], added, token);
     }
@@ -75,8 +76,9 @@ VB_DEVICE void finish_swiglu(const Product &p, const Unit &unit, const float *su
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, four = lane % 16;
     const int64_t row = (int64_t)unit.rows * half_group + 4 * four, cols = p.matrices[0].rows;
     const FourRows rows(p.matrices[0], row, nullptr);
-    const int end = (int)smaller<int64_t>(n32_tokens * (rank + 1) / cluster, p.n);
-    for (int first = n32_tokens * rank / cluster + 2 * warp; first < end; first += 2 * unit_warps) {
+    const int end = (int)smaller<int64_t>(p.shares.of(n32_tokens * (rank + 1)), p.n);
+#pragma unroll 1
+    for (int first = p.shares.of(n32_tokens * rank) + 2 * warp; first < end; first += 2 * unit_warps) {
         const int token = first + lane / 16;
         const bool exists = token < end && row < cols;
         const float *const at =
@@ -114,12 +116,13 @@ __global__ void __launch_bounds__(unit_threads, 2)
     float *const inverse = reinterpret_cast<float *>(shared + S::inverse);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, cluster = product.cluster;
     const int rank = cluster > 1 ? sm90::cluster_rank() : 0;
-    const Unit unit = Unit::of(product, blockIdx.x / cluster, rank);
+    const Unit unit = Unit::of(product, product.shares.of(blockIdx.x), rank);
     const int count = unit.k1 - unit.k0;
 
     TileRing<P::tile_bytes> ring;
     ring.start(shared + S::rings + warp * S::stages * P::tile_bytes, arrived + warp * S::stages, S::stages, lane);
     const uint8_t *tile = first_tile<Block, SWIGLU>(product, unit, warp);
+#pragma unroll 1
     for (int s = 0; s < S::stages; s++, tile += P::tile_bytes) ring.fetch(s, tile, s < count, lane);
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&x);
@@ -140,6 +143,7 @@ __global__ void __launch_bounds__(unit_threads, 2)
                            (unit.k0 + k) * S::columns + box * sm90::tile_width, 0);
     };
     if (threadIdx.x == 0)
+#pragma unroll 1
         for (int k = 0; k < smaller(S::ahead, count); k++) fetch(k);
     const bool uneven = product.uneven();
     if (warp == unit_warps - 1) load_inverse<n32_tokens>(inverse, product, 0, uneven, lane, 32);
@@ -147,6 +151,7 @@ __global__ void __launch_bounds__(unit_threads, 2)
     sm90::settle(c); // zeros are in their registers
     uint32_t a[2][batch_of<S, Block>][4];
     const auto multiply = [&](const auto &await) {
+#pragma unroll 1
         for (int k = 0; k < count; k++) {
             LaneTile<Block> stored;
             stored.template load<false>(ring.wait(), lane);
