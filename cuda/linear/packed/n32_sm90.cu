@@ -65,8 +65,9 @@ VB_DEVICE void finish_rows(const Product &p, const Unit &unit, const float *sums
     const int end = (int)smaller<int64_t>(p.shares.of(n32_tokens * (rank + 1)), p.n);
 #pragma unroll 1
     for (int token = p.shares.of(n32_tokens * rank) + warp; token < end; token += unit_warps) {
-        const float4 added = p.add ? results.rows.load(p.add, token) : float4();
-        results.store(sum_of_cluster(sums + token * sum_width + 4 * lane, cluster), inverse[token], added, token);
+        const float4 added[1] = {p.add ? results.rows.load(p.add, token) : float4()};
+        float4 sum[1] = {sum_of_cluster(sums + token * sum_width + 4 * lane, cluster)};
+        results.store(sum, inverse + token, added, token, unit_warps, end);
     }
 }
 

@@ -20,22 +20,57 @@ constexpr int staging_bytes = larger(4 * sums_at_once * sums_width, 4 * gated_at
 
 #ifdef VB_SM90A
 
-// Writes four neighbours of a row of y from column `col` on, and with the other lanes' 128, to p.to.
-VB_DEVICE void store_half(const Product &p, const Unit &unit, const float4 &y, const float4 &norm, int64_t col,
-                          int64_t token) {
+// Reduces COUNT numbers of each lane, in the order of warp_reduce. Of the lanes 32 / COUNT have the result of number
+// lane / (32 / COUNT).
+template <class Op, int COUNT>
+VB_DEVICE float reduce_each(float (&v)[COUNT]) {
     const int lane = threadIdx.x % 32;
-    const float4 v = {y.x * norm.x, y.y * norm.y, y.z * norm.z, y.w * norm.w};
-    const float most = fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
-    int exponent = 0;
-    if (__any_sync(all_lanes, most >= half_limit)) {
-        exponent = (int)half_exponent(__float_as_uint(warp_reduce<Max>(most)));
-        if (lane == 0) *p.to.uneven = 1;
+#pragma unroll
+    for (int offset = 16, count = COUNT / 2; count > 0; offset /= 2, count /= 2)
+#pragma unroll
+        for (int i = 0; i < COUNT / 2; i++) {
+            if (i >= count) break;
+            const bool upper = lane & offset; // which half this lane keeps
+            const float kept = upper ? v[i + count] : v[i];
+            v[i] = Op::combine(kept, __shfl_xor_sync(all_lanes, upper ? v[i] : v[i + count], offset));
+        }
+    return warp_reduce<Op, 32 / COUNT>(v[0]);
+}
+
+// Writes y, of each of COUNT tokens the four neighbours from column `col` on, and with the other lanes' 128, to p.to:
+// of the tokens from `token` on, `step` apart and below `end`.
+template <int COUNT>
+VB_DEVICE void store_halves(const Product &p, const Unit &unit, const float4 (&y)[COUNT], const float4 &norm,
+                            int64_t col, int64_t token, int step, int64_t end) {
+    constexpr int lanes = 32 / COUNT; // that share a token in the end
+    const int lane = threadIdx.x % 32, nth = lane / lanes;
+    float4 v[COUNT];
+    float most[COUNT], squares[COUNT], factor[COUNT];
+    bool large = false;
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+        v[i] = {y[i].x * norm.x, y[i].y * norm.y, y[i].z * norm.z, y[i].w * norm.w};
+        most[i] = fmaxf(fmaxf(fabsf(v[i].x), fabsf(v[i].y)), fmaxf(fabsf(v[i].z), fabsf(v[i].w)));
+        squares[i] = y[i].x * y[i].x + y[i].y * y[i].y + y[i].z * y[i].z + y[i].w * y[i].w;
+        factor[i] = 1, large |= most[i] >= half_limit;
     }
-    write_halves(p.to.x + token * p.matrices[0].rows + col / 16 * 16, v, power_of_two(-exponent));
-    const float squares = warp_reduce<Sum>(y.x * y.x + y.y * y.y + y.z * y.z + y.w * y.w);
-    const int64_t stride = half_stride(p.n);
-    if (lane == 0) p.to.squares[unit.rows * stride + token] = squares;
-    if (lane < 2) p.to.exponents[(2 * unit.rows + lane) * stride + token] = (uint8_t)exponent;
+    int exponent = 0; // of token `nth`
+    if (__any_sync(all_lanes, large)) {
+        exponent = (int)half_exponent(__float_as_uint(reduce_each<Max>(most)));
+        if (exponent > 0) *p.to.uneven = 1;
+#pragma unroll
+        for (int i = 0; i < COUNT; i++)
+            factor[i] = power_of_two(-__shfl_sync(all_lanes, exponent, i * lanes));
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; i++)
+        write_halves(p.to.x + (token + i * step) * p.matrices[0].rows + col / 16 * 16, v[i], factor[i],
+                     token + i * step < end);
+    const float sum = reduce_each<Sum>(squares);
+    const int64_t stride = half_stride(p.n), own = token + nth * step;
+    if (own < end && lane % lanes == 0) p.to.squares[unit.rows * stride + own] = sum;
+    if (own < end && lane % lanes < 2)
+        p.to.exponents[(2 * unit.rows + lane % lanes) * stride + own] = (uint8_t)exponent;
 }
 
 // Calls add(i, load) for i < COUNT of each block of a cluster in its order. load(address, T()) reads the block's shared
@@ -213,10 +248,17 @@ struct FourResults {
           norm(p.to.x && p.to_norm ? *reinterpret_cast<const float4 *>(p.to_norm + rows.row)
                                    : make_float4(1, 1, 1, 1)) {}
 
-    VB_DEVICE void store(const float4 &sum, float scale, const float4 &added, int64_t token) const {
-        const float4 y = finish(sum, scale, bias, added);
-        if (p.to.x) store_half(p, unit, y, norm, rows.row, token);
-        rows.store(y, token);
+    // Of tokens from `token` on, `step` apart and below `end`. `sums` become results.
+    template <int COUNT>
+    VB_DEVICE void store(float4 (&sums)[COUNT], const float *scales, const float4 (&added)[COUNT], int64_t token,
+                         int step, int64_t end) const {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            const bool exists = token + i * step < end;
+            sums[i] = exists ? finish(sums[i], scales[i * step], bias, added[i]) : float4();
+            if (exists) rows.store(sums[i], token + i * step);
+        }
+        if (p.to.x) store_halves(p, unit, sums, norm, rows.row, token, step, end);
     }
 };
 
@@ -261,12 +303,7 @@ VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[T
             const float4 v = load(sums + smaller(first + i * unit_warps, end - 1) * sum_width + 4 * lane, float4());
             sum[i].x += v.x, sum[i].y += v.y, sum[i].z += v.z, sum[i].w += v.w;
         });
-#pragma unroll
-        for (int i = 0; i < together; i++) {
-            const int token = first + i * unit_warps;
-            if (token >= end) break;
-            results.store(sum[i], inverse[token], added[i], token0 + token);
-        }
+        results.store(sum, inverse + first, added, token0 + first, unit_warps, token0 + end);
     }
 }
 
