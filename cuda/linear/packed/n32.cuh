@@ -79,13 +79,12 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
         if (ahead_tile >= in.tiles) ahead_tile = warp, ahead_item += count, find_rows();
     };
     const bool has_tiles = warp < in.tiles;
-#pragma unroll 1
+#pragma unroll(TOKENS == 8 ? 4 : 1) // of 8 rows the tiles that come first count, of more the shorter code
     for (int s = 0; s < stages; s++, advance()) ring.fetch(s, address(), has_tiles && ahead_item < in.items, lane);
     release_next_kernel();
     wait_for_previous_kernel();
     if (in.norm && (int)threadIdx.x < in.n) {
         float square = 0;
-#pragma unroll 4
         for (int k = 0; k < in.tiles; k++)
             square += reinterpret_cast<const float *>(in.x + k * (int64_t)(TOKENS * X::token_bytes) +
                                                       X::squares * TOKENS)[threadIdx.x];
@@ -94,12 +93,10 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
 
     int buffer = 0;
     const int token = threadIdx.x / packed_rows, row = threadIdx.x % packed_rows; // the first sum of this thread
-#pragma unroll 1
     for (int item = index; item < in.items; item += count) {
         typename Out::Ahead ahead;
         if (token < in.n) out.fetch(&ahead, item, token, row), out.fetch_more(&ahead, item, token, row);
         float sum[PARTS][TOKENS / 8][4] = {};
-#pragma unroll 1
         for (int k = warp; k < in.tiles; k += warps) {
             N32Weights<Block> tiles[PARTS];
 #pragma unroll
@@ -121,7 +118,6 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
                     sums[warp * M::size + (p * TOKENS + 8 * j + 2 * (lane % 4) + (e & 1)) * M::stride + lane / 4 +
                          8 * (e >> 1)] = sum[p][j][e];
         __syncthreads();
-#pragma unroll 1
         for (int t = token; t - lane / packed_rows < in.n; t += blockDim.x / packed_rows) {
             if (t != token && t < in.n) out.fetch(&ahead, item, t, row), out.fetch_more(&ahead, item, t, row);
             float total[PARTS] = {};
