@@ -259,14 +259,14 @@ test-asan: need-go need-cc ## run tests of tensors and models over C kernels und
 soak: need-go ## fuzz by 1,000,000 executions a target, and run the long forms of the tests (hours; each prints its figures)
 	$(GO) run ./internal/check/soak $(ARGS)
 
-# Runs the tests where a GPU is. Elsewhere vet checks the types of all, and the longest are linked: the objects and
-# what calls them are the same in each.
+# Runs the tests where a GPU is. Elsewhere vet checks the types of all, and the command's are linked: the objects and what calls them are the
+# same in each, and the command has every package that calls C.
 test-cuda: need-go need-cc lib-cuda
 	CGO_ENABLED=1 $(GO) vet -tags cuda ./...
 ifneq ($(GPU),)
 	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" ./...
 else
-	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" -c -o /dev/null $(LONGEST_TESTS)
+	CGO_ENABLED=1 $(GO) test -tags cuda -ldflags "$(LINK_CUDA)" -c -o /dev/null ./cmd/vibrant
 	$(GO) test -timeout 30m -count 1 -run 'TestDownstreamModule/cuda_linked' ./internal/check/downstream
 endif
 
