@@ -176,8 +176,8 @@ int set_units(Product *product, const ManyX &x, const linear_units &units, vb_st
     product->arrived = x.arrived ? x.arrived : counters(stream), product->n = x.n;
     product->cols = (int)x.cols, product->k_tiles = (int)Packed<Block>::tiles_of(x.cols);
     product->token_blocks = Quotient(units.token_blocks), product->ksplit = Quotient(larger(units.ksplit, 1));
-    product->whole = units.whole, product->cluster = units.cluster, product->shares = Quotient(larger(units.cluster, 1));
-    product->pair = units.pair;
+    product->whole = units.whole, product->cluster = units.cluster, product->pair = units.pair;
+    product->shares = Quotient(larger(units.cluster, 1));
     return product->units = (int)linear_unit_count(&units);
 }
 
