@@ -79,7 +79,7 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
         if (ahead_tile >= in.tiles) ahead_tile = warp, ahead_item += count, find_rows();
     };
     const bool has_tiles = warp < in.tiles;
-#pragma unroll(TOKENS == 8 ? 4 : 1) // of 8 rows the tiles that come first count, of more the shorter code
+#pragma unroll(TOKENS == 8 || PARTS == 1 ? 4 : 1) // the first tiles count, or the shorter code
     for (int s = 0; s < stages; s++, advance()) ring.fetch(s, address(), has_tiles && ahead_item < in.items, lane);
     release_next_kernel();
     wait_for_previous_kernel();
