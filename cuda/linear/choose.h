@@ -131,6 +131,10 @@ static inline linear_choice linear_choice_of(linear_kernel kernel) {
 
 /* ---- items ------------------------------------------------------------------------------------------------------- */
 
+/* Of a block of a short kernel, of which two fit on a multiprocessor; of a longer kernel, which fits beside a short
+ * one, but not twice; and of a long one. docs/experiments/2026-11-28-two-h200s.md measured them. */
+enum { LINEAR_SHORT_SHARED = 106 << 10, LINEAR_BESIDE_SHORT = 118 << 10, LINEAR_LONG_SHARED = 140 << 10 };
+
 /* The shared memory that a block of items asks for, by the bytes of weights.
  *
  * On Hopper a block takes all shared memory that it is granted, for the grant decides which blocks are neighbours.
@@ -138,7 +142,6 @@ static inline linear_choice linear_choice_of(linear_kernel kernel) {
  * Two blocks of one long kernel would leave another multiprocessor without work.
  * For very long kernels deep rings are worth more than an early start of the next kernel.
  * A product with a vocabulary has a multiprocessor to itself. The driver takes 1 KiB more a block. */
-enum { LINEAR_SHORT_SHARED = 106 << 10, LINEAR_BESIDE_SHORT = 118 << 10, LINEAR_LONG_SHARED = 140 << 10 };
 static inline int64_t linear_granted_shared(int64_t weight_bytes, int64_t most) {
     const int64_t bytes = weight_bytes > 32 << 20   ? LINEAR_LONG_SHARED
                           : weight_bytes > 20 << 20 ? LINEAR_BESIDE_SHORT
