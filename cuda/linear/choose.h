@@ -38,7 +38,7 @@
       "the same of 2 to 4 rows of x") \
     X(LINEAR_N32_QKV, "packed_n32_qkv", "linear/packed/n32_qkv.cu", "the same of 5 to 32, on Hopper 5 to 16") \
     X(LINEAR_PACKED_N32_SM90, "packed_n32_sm90", "linear/packed/n32_sm90.cu", \
-      "all operations of packed weights, 17 to 32 rows of x, Hopper") \
+      "all operations of packed weights, 17 to 32 rows of x, some of 9 to 16, Hopper") \
     X(LINEAR_PACKED_MANY, "packed_many", "linear/packed/many.cu", \
       "more rows of x, before and after Hopper (feed_forward: above 64); plans of items that do not fit") \
     X(LINEAR_PACKED_MANY_SM90, "packed_many_sm90", "linear/packed/many.cu", "all operations, more rows of x, Hopper") \
@@ -286,6 +286,11 @@ static inline int linear_n32_tokens(const vb_gpu *gpu, int64_t n, int64_t rows) 
     return n <= 8 ? 8 : n <= 16 ? 16 : 32;
 }
 
+/* 9 to 16 rows of x by many rows of W of few columns: units are faster, which take 128 rows of W at once. */
+static inline bool linear_many_short_rows(const vb_gpu *gpu, const linear_shape *s) {
+    return linear_has_wgmma(gpu) && s->n > 8 && !s->norm && s->cols <= 3072 && s->rows >= 24576;
+}
+
 /* Whether two rows of tiles should share x: where there are enough of them for all multiprocessors. */
 static inline bool linear_in_pairs(const vb_gpu *gpu, int64_t rows) {
     return rows >= 4 * VB_PACKED_ROWS * (int64_t)gpu->multiprocessors;
@@ -425,7 +430,7 @@ static inline linear_choice linear_choose_items(const vb_gpu *gpu, const linear_
         c.items = in_pairs ? linear_n4_items(gpu, f, 2, 1, s->n, row_tiles, pairs)
                            : linear_n4_items(gpu, f, 1, 1, s->n, row_tiles, tile_rows);
     if (c.items.blocks) return c;
-    const int tokens = linear_n32_tokens(gpu, s->n, s->rows);
+    const int tokens = linear_many_short_rows(gpu, s) ? 0 : linear_n32_tokens(gpu, s->n, s->rows);
     c.kernel = LINEAR_PACKED_N32;
     if (tokens) c.items = linear_n32_items(gpu, f, tokens, in_pairs ? 2 : 1, row_tiles, in_pairs ? pairs : tile_rows);
     return c;
