@@ -18,7 +18,7 @@
       "F32, contiguous, 64 rows of A or at most 640^3 products, 8.0 with 196 KiB of shared memory")                    \
     X(GEMM_M64_SM90, "gemm_m64_sm90", "gemm/gemm_m64_sm90.cu",                                                         \
       "16 bits, rows of whole vectors, up to 64 rows of A or columns of B, 9.0")                                       \
-    X(GEMM_SM90, "gemm_sm90", "gemm/gemm_sm90.cu", "16 bits, rows of whole vectors, A as [m][k], 9.0")                 \
+    X(GEMM_SM90, "gemm_sm90", "gemm/gemm_sm90.cu", "16 bits, one product, rows of whole vectors, 9.0")                 \
     X(GEMM_3XF16_SM90, "gemm_3xf16_sm90", "gemm/gemm_3xf16_sm90.cu", "F32, contiguous, B as [k][n], 9.0")              \
     X(MATMUL_SM90, "matmul_sm90", "gemm/matmul_sm90.cu", "16 bits, any layout of whole vectors, 9.0")                  \
     X(MATMUL_3XF16_SM90, "matmul_3xf16_sm90", "gemm/matmul_3xf16_sm90.cu", "F32, any layout, large, 9.0")              \
@@ -152,9 +152,9 @@ static inline int gemm_m64_ksplit(int64_t few, int64_t many, int64_t k, int64_t 
 }
 /* Whether the few are columns of B: the product is computed turned. */
 static inline int gemm_m64_turned(const vb_matmul_args *x) { return x->n <= 64 && x->n < x->m; }
-/* Rows with or without gaps, A stored [m][k], C in whole vectors. */
+/* Rows with or without gaps, C in whole vectors. */
 static inline int gemm_sm90_takes(const vb_matmul_args *x) {
-    return x->type != VB_F32 && x->batch == 1 && !x->a_transposed && matmul_operand_vectors(x) &&
+    return x->type != VB_F32 && x->batch == 1 && matmul_operand_vectors(x) &&
            matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride) && x->n % 8 == 0 &&
            matmul_sizes_below(x, 1 << 30);
 }
@@ -583,6 +583,50 @@ static inline matmul_sm90_plan matmul_sm90_plan_of(const vb_matmul_args *x, int 
     if (best.tile_n == 256 && (best.parts > 1 || tiles >= sms) && x->k >= 256 * best.parts && no_more) best.pair = 2;
     return best;
 }
+/* How gemm_sm90 cuts up a product whose A is stored [k][m]: a tile, by its number among those of gemm_sm90.cuh, and the
+ * blocks that share k. A fit to 4,800 runs of 220 products on an H200, by 0.13 of their logarithm
+ * (docs/experiments/2026-11-28-products.md). */
+typedef struct gemm_sm90_cut {
+    int tile, ksplit;
+    double time;
+} gemm_sm90_cut;
+/* The longer of two times and a share of the shorter, which does not hide behind it. */
+static inline double gemm_sm90_longer(double a, double b, double share) {
+    return a > b ? a + share * b : b + share * a;
+}
+/* A step takes the time of its products or of its copies from the L2, which are slower on a full GPU. */
+static inline gemm_sm90_cut gemm_sm90_cut_of(const vb_matmul_args *x, int multiprocessors) {
+    static const int tiles[][3] = {{128, 256, 2}, {128, 256, 1}, {128, 192, 2}, {128, 128, 2},
+                                   {128, 128, 1}, {128, 64, 1},  {64, 256, 1},  {64, 128, 1}};
+    const int64_t steps = vb_ceil_div(x->k, 64), sms = multiprocessors;
+    const double moved = 2e-6 / 8.49 * ((double)x->m * x->k + (double)x->k * x->n);
+    gemm_sm90_cut best = {4, 1, 0};
+    for (int t = 0; t < (int)(sizeof tiles / sizeof *tiles); t++) {
+        const int rows = tiles[t][0], columns = tiles[t][1], pair = tiles[t][2];
+        const int64_t units = vb_ceil_div(x->m, (int64_t)rows * pair) * vb_ceil_div(x->n, columns);
+        if (pair > 1 && x->m <= rows) continue;
+        const int copied = (columns + 63) / 64 * 64;
+        const double area = (double)rows * columns / (128 * 128),
+                     products = (0.0843 + 0.134 * area) * (x->b_transposed ? 1 : 1.111),
+                     of_b = (double)(x->n < copied ? x->n : copied) / pair,
+                     kilobytes = ((double)(x->m < rows ? x->m : rows) + of_b) / 8,
+                     once = 0.0909 + 1.29 * area;
+        for (int ksplit = 1; ksplit <= (pair > 1 ? 1 : 8) && (ksplit == 1 || 2 * ksplit <= steps); ksplit++) {
+            /* A cluster of more than two lies in one part of a GPU, of which one may have fewer multiprocessors. */
+            const int64_t places = pair * ksplit <= 2 ? sms / pair / ksplit : (sms / 16 - 1) * (16 / ksplit);
+            if (places == 0 || (ksplit > 1 && units * ksplit > 2 * sms)) break;
+            const int64_t whole = units / places, last = units % places;
+            const double part = (double)vb_ceil_div(steps, ksplit), share = (double)(pair * ksplit) / multiprocessors,
+                         full = gemm_sm90_longer(products, kilobytes * 0.0102 * (double)places * share, 0.866),
+                         rest = gemm_sm90_longer(products, kilobytes * 0.0102 * (double)last * share, 0.866),
+                         rounds = (double)whole * (once + part * full) + (last > 0 ? once + part * rest : 0),
+                         time = 2.25 + gemm_sm90_longer(rounds, moved, 1.24) +
+                                (ksplit > 1 ? 0.506 + 0.0851 * ksplit + (0.694 + 0.332 * ksplit) * area : 0);
+            if (best.time == 0 || time < best.time) best.tile = t, best.ksplit = ksplit, best.time = time;
+        }
+    }
+    return best;
+}
 /* The time that copies of the operands take that are no whole vectors. */
 static inline double matmul_copies_time(const vb_matmul_args *x) {
     const int whole_a = matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride),
@@ -617,14 +661,16 @@ static inline double gemm_m64_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     return 0.35 + (waited > moved ? waited : moved) + (ksplit > 1 ? large ? 2.6 : 0.8 : 0) +
            2 * matmul_millions_of_c(x) * (0.24 + 1.8 * odd_c + 0.16 * turned);
 }
-/* Whether gemm_m64_sm90 takes operands of such sizes. Where k has to be shared, more than 32 rows of sums take too long
- * to exchange. */
-static inline int gemm_m64_fits(const vb_matmul_args *x, const vb_gpu *gpu) {
+/* Whether tiles are as many as multiprocessors, and no blocks share k: many sums take long to exchange. */
+static inline int gemm_m64_shares_no_k(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int sms = gpu->multiprocessors, turned = gemm_m64_turned(x);
     const int64_t few = turned ? x->n : x->m, many = turned ? x->m : x->n;
-    return gpu->capability == 90 && x->type != VB_F32 && x->batch <= 65535 && few <= 64 &&
-           matmul_sizes_below(x, (1 << 27) + 1) &&
-           (few <= 32 || (gemm_m64_ksplit(few, many, x->k, x->batch, sms) == 1 && many * x->batch >= 64 * sms));
+    return gemm_m64_ksplit(few, many, x->k, x->batch, sms) == 1 && many * x->batch >= 64 * sms;
+}
+/* Whether gemm_m64_sm90 takes operands of such sizes. */
+static inline int gemm_m64_fits(const vb_matmul_args *x, const vb_gpu *gpu) {
+    return gpu->capability == 90 && x->type != VB_F32 && x->batch <= 65535 && (x->m <= 64 || x->n <= 64) &&
+           matmul_sizes_below(x, (1 << 27) + 1);
 }
 static inline int gemm_m64_pays(const vb_matmul_args *x, double time, const vb_gpu *gpu) {
     const int64_t many = gemm_m64_turned(x) ? x->m : x->n;
@@ -634,7 +680,11 @@ static inline int gemm_m64_pays(const vb_matmul_args *x, double time, const vb_g
 }
 static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
     if (!matmul_operand_vectors(x) || !gemm_m64_fits(x, gpu)) return 0;
-    if (!gemm_m64_turned(x) && matmul_contiguous(x) && x->n % 8 == 0 && vb_aligned16(x->c)) return 1;
+    const int few = (gemm_m64_turned(x) ? x->n : x->m) <= 32 || gemm_m64_shares_no_k(x, gpu);
+    if (few && !gemm_m64_turned(x) && matmul_contiguous(x) && x->n % 8 == 0 && vb_aligned16(x->c)) return 1;
+    if (!few && gemm_sm90_takes(x) &&
+        (!x->a_transposed || gemm_sm90_cut_of(x, gpu->multiprocessors).time < gemm_m64_time(x, gpu)))
+        return 0;
     return gemm_m64_pays(x, gemm_m64_time(x, gpu), gpu);
 }
 
@@ -691,6 +741,7 @@ static inline double matmul_padded_m64_time(const vb_matmul_args *x, const vb_gp
 }
 static inline int matmul_padded_m64_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     return x->k >= 80 && !matmul_operand_vectors(x) && gemm_m64_fits(x, gpu) && matmul_padded_suits(x) &&
+           (x->m <= 32 || x->n <= 32 || gemm_m64_shares_no_k(x, gpu)) &&
            gemm_m64_pays(x, matmul_padded_m64_time(x, gpu), gpu);
 }
 
@@ -719,6 +770,11 @@ static inline int gemm_3xf16_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
  * whose last tile of rows is not filled, clusters took up to 1.5 times as long as blocks that share k in memory. */
 enum { GEMM_SM90_LONG_K = 9000 };
 static inline int gemm_sm90_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
+    if (x->a_transposed) {
+        const double time = 1.05 * gemm_sm90_cut_of(x, gpu->multiprocessors).time;
+        return time < matmul_vectors_time(x, gpu) && time < matmul_ksplit_time(x, gpu) &&
+               time < matmul_plan_of(MATMUL_MMA, x, gpu).time;
+    }
     const int large = matmul_contiguous(x) && (double)x->m * x->k * x->n >= 64e6,
               parts = matmul_sm90_plan_of(x, gpu->multiprocessors).parts;
     if (x->k >= GEMM_SM90_LONG_K && parts > 2 && x->m % MATMUL_SM90_TILE_M != 0) return 0;

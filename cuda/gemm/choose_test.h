@@ -54,7 +54,7 @@ static void check_matmul(const vb_matmul_args *x, const vb_gpu *gpu) {
                  (x->m <= 64 || x->n <= 64));
         break;
     case GEMM_SM90:
-        CHECK_IT(hopper && !f32 && matmul_operand_vectors(x) && x->batch == 1 && !x->a_transposed && aligned &&
+        CHECK_IT(hopper && !f32 && matmul_operand_vectors(x) && x->batch == 1 && aligned &&
                  x->c_stride % 8 == 0 && x->n % 8 == 0 && x->k > 0);
         break;
     case GEMM_3XF16_SM90:

@@ -271,8 +271,8 @@ vb_status gemm_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream) {
     p.steps = steps, p.ksplit = smaller(plan.ksplit, steps), p.group_rows = plan.group_rows;
     p.scaled = {a_scale, b_scale, a, b, k, 1, n, 1, (int)k};
     const auto run = [&](auto bm, auto bn, auto pair) {
-        return launch_gemm_sm90<half, float, bm.value, bn.value, pair.value, true>(a_split, width, width, b_split,
-                                                                                   stride, width, VB_F16, p, stream);
+        return launch_gemm_sm90<half, float, bm.value, bn.value, pair.value, false, true>(
+            a_split, width, width, b_split, stride, width, VB_F16, p, stream);
     };
     switch (plan.tile) {
     case TILE_128x192_PAIR: return run(Constant<128>(), Constant<192>(), Constant<1>());

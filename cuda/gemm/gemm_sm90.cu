@@ -4,6 +4,7 @@
 // rows (m below about 200) by the memory that holds B.
 
 #include "gemm/gemm_sm90_kernel.cuh"
+#include "gemm/matmul.cuh"
 
 namespace vb {
 
@@ -11,20 +12,21 @@ namespace vb {
 
 namespace {
 
-template <class T, bool B_MN>
+template <class T, bool A_MN, bool B_MN>
 vb_status run_tile(const GemmPlan &plan, const vb_matmul_args &x, const GemmProblem<T> &p, vb_stream *stream) {
     const auto run = [&](auto bm, auto bn, auto pair) {
-        return launch_gemm_sm90<T, T, bm.value, bn.value, pair.value, B_MN>(x.a, x.a_stride, x.k, x.b, x.b_stride, x.k,
-                                                                            x.type, p, stream);
+        return launch_gemm_sm90<T, T, bm.value, bn.value, pair.value, A_MN, B_MN>(x.a, x.a_stride, x.k, x.b,
+                                                                                  x.b_stride, x.k, x.type, p, stream);
     };
     switch (plan.tile) {
     case TILE_128x256_PAIR: return run(Constant<128>(), Constant<256>(), Constant<1>());
     case TILE_128x256: return run(Constant<128>(), Constant<256>(), Constant<0>());
     case TILE_128x192_PAIR: return run(Constant<128>(), Constant<192>(), Constant<1>());
     case TILE_128x128_PAIR:
-        if (plan.ksplit == 2)
-            return launch_gemm_sm90<T, T, 128, 128, true, B_MN, true>(x.a, x.a_stride, x.k, x.b, x.b_stride, x.k,
-                                                                      x.type, p, stream);
+        if constexpr (!A_MN) // those of an A stored [k][m] share no k
+            if (plan.ksplit == 2)
+                return launch_gemm_sm90<T, T, 128, 128, true, A_MN, B_MN, true>(x.a, x.a_stride, x.k, x.b, x.b_stride,
+                                                                                x.k, x.type, p, stream);
         return run(Constant<128>(), Constant<128>(), Constant<1>());
     case TILE_128x128: return run(Constant<128>(), Constant<128>(), Constant<0>());
     case TILE_128x64: return run(Constant<128>(), Constant<64>(), Constant<0>());
@@ -34,17 +36,28 @@ vb_status run_tile(const GemmPlan &plan, const vb_matmul_args &x, const GemmProb
     }
 }
 
+// Of an A stored [k][m].
+GemmPlan plan_gemm_turned(const vb_matmul_args &x, int multiprocessors) {
+    const gemm_sm90_cut cut = gemm_sm90_cut_of(&x, multiprocessors);
+    const bool pair = cut.tile == TILE_128x256_PAIR || cut.tile == TILE_128x192_PAIR || cut.tile == TILE_128x128_PAIR;
+    const int rows = cut.tile >= TILE_64x256 ? 64 : pair ? 256 : 128;
+    return {(GemmTile)cut.tile, cut.ksplit, 2048 / rows};
+}
+
 } // namespace
 
 vb_status gemm_sm90(const vb_matmul_args &x, vb_stream *stream) {
-    const GemmPlan plan = plan_gemm(x.m, x.k, x.n, multiprocessors(stream));
+    const int sms = multiprocessors(stream);
+    const GemmPlan plan = x.a_transposed ? plan_gemm_turned(x, sms) : plan_gemm(x.m, x.k, x.n, sms);
     const auto with = [&](auto t) {
         using T = decltype(t);
         const int steps = (int)ceil_div<int64_t>(x.k, product_depth);
         GemmProblem<T> p = {};
         p.c = static_cast<T *>(x.c), p.c_stride = x.c_stride, p.m = (int)x.m, p.n = (int)x.n, p.k = (int)x.k;
         p.steps = steps, p.ksplit = smaller(plan.ksplit, steps), p.group_rows = plan.group_rows;
-        return x.b_transposed ? run_tile<T, false>(plan, x, p, stream) : run_tile<T, true>(plan, x, p, stream);
+        return with_layouts(x, [&](auto a_t, auto b_t) {
+            return run_tile<T, decltype(a_t)::value, !decltype(b_t)::value>(plan, x, p, stream);
+        });
     };
     return x.type == VB_F16 ? with(half()) : with(bf16());
 }

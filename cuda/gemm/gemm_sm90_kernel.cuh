@@ -151,9 +151,10 @@ VB_DEVICE void store_rows_linear(const GemmProblem<float> &p, const float (&sum)
 
 #endif
 
-// T is the type of the tiles, Out of C; where they differ, the operands are in two parts, or a LINEAR layer's. B is
-// stored [k][n] where B_MN, else [n][k]. MEET: two pairs share the k of their tiles.
-template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN, bool MEET, bool LINEAR>
+// T is the type of the tiles, Out of C; where they differ, the operands are in two parts, or a LINEAR layer's. A is
+// stored [k][m] where A_MN, else [m][k], and B [k][n] where B_MN, else [n][k]. MEET: two pairs share the k of their
+// tiles.
+template <class T, class Out, int BM, int BN, bool PAIR, bool A_MN, bool B_MN, bool MEET, bool LINEAR>
 __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __grid_constant__ CUtensorMap a_map,
                                                                        const __grid_constant__ CUtensorMap b_map,
                                                                        const GemmProblem<Out> p) {
@@ -225,7 +226,15 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
                     const bool has_b = begun > 0;
                     if (has_b) begun--;
                     else sm90::barrier_wait(&empty[at.stage], at.phase), expect(barrier);
-                    sm90::copy_box(a, &a_map, barrier, k, m0);
+                    if (A_MN) {
+#pragma unroll
+                        for (int i = 0; i < BM / 64; i++)
+                            if (i == 0 || p.a_rows > 64)
+                                sm90::copy_box(a + i * product_depth * sm90::row_bytes, &a_map, barrier, m0 + 64 * i,
+                                               k);
+                    } else {
+                        sm90::copy_box(a, &a_map, barrier, k, m0);
+                    }
                     if (!has_b) copy_b<BN, PAIR, B_MN>(b, &b_map, barrier, n0, k, rank);
                     at.advance();
                 }
@@ -244,7 +253,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
             int m0, n0;
             corner(tile, m0, n0);
             float sum[N / 2];
-            multiply_stages<T, Stage, N, false, B_MN, TWO_PARTS>(sum, at, last_step - first_step, ring, full,
+            multiply_stages<T, Stage, N, A_MN, B_MN, TWO_PARTS>(sum, at, last_step - first_step, ring, full,
                                                                  consumer * a_offset, consumer * b_offset, release);
 
             const int row = (BM == 128 ? consumer * 64 : 0) + warp * 16, column = BM == 128 ? 0 : consumer * N;
@@ -279,14 +288,15 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
 }
 
 // Enqueues the product of two operands that the maps describe.
-template <class T, class Out, int BM, int BN, bool PAIR, bool B_MN, bool MEET = false, bool LINEAR = false>
-vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_width, const void *b, int64_t b_stride,
+template <class T, class Out, int BM, int BN, bool PAIR, bool A_MN, bool B_MN, bool MEET = false, bool LINEAR = false>
+vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_depth, const void *b, int64_t b_stride,
                            int64_t b_depth, vb_dtype type, GemmProblem<Out> p, vb_stream *stream) {
     using Stage = ProductStage<BM, BN>;
     constexpr int pair = PAIR ? 2 : 1;
     CUtensorMap a_map, b_map;
-    p.a_rows = smaller(BM, ceil_div(p.m, 8) * 8);
-    VB_TRY(sm90::tensor_map(&a_map, a, type, a_width, p.m, a_stride, p.a_rows, stream));
+    p.a_rows = smaller(BM, A_MN ? ceil_div(p.m, 64) * 64 : ceil_div(p.m, 8) * 8);
+    if (A_MN) VB_TRY(sm90::tensor_map(&a_map, a, type, p.m, a_depth, a_stride, product_depth, stream));
+    else VB_TRY(sm90::tensor_map(&a_map, a, type, a_depth, p.m, a_stride, p.a_rows, stream));
     if (B_MN)
         VB_TRY(sm90::tensor_map(&b_map, b, type, p.n, b_depth, b_stride, product_depth / pair, stream));
     else
@@ -300,7 +310,7 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_width, con
     }
     const int64_t most = MEET || p.ksplit > 1 ? tiles : multiprocessors(stream) / cluster;
     return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), product_threads,
-                          Stage::shared_bytes, gemm_sm90_kernel<T, Out, BM, BN, PAIR, B_MN, MEET, LINEAR>, a_map,
+                          Stage::shared_bytes, gemm_sm90_kernel<T, Out, BM, BN, PAIR, A_MN, B_MN, MEET, LINEAR>, a_map,
                           b_map, p);
 }
 

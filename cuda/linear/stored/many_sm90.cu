@@ -27,7 +27,7 @@ vb_status product(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     p.inverse = x.inverse, p.bias = a.bias, p.ksplit = 1;
     const auto run = [&](auto bn, auto pair) {
         p.ksplit = pair.value ? 1 : smaller(plan.ksplit, p.steps);
-        return launch_gemm_sm90<T, float, 128, bn.value, pair.value, false, false, true>(
+        return launch_gemm_sm90<T, float, 128, bn.value, pair.value, false, false, false, true>(
             x.rows, a.cols, a.cols, a.w, a.cols, a.cols, type, p, stream);
     };
     switch (plan.tile) {
