@@ -30,7 +30,8 @@ double plan_cycles(const GemmPlan &plan, int64_t m, int64_t k, int64_t n, bool t
                    int multiprocessors) {
     const TileShape t = tile_shapes[plan.tile];
     const int64_t tiles = ceil_div<int64_t>(m, t.bm * t.pair) * ceil_div<int64_t>(n, t.bn);
-    const int64_t at_once = vb_clusters_at_once(t.pair * plan.ksplit, multiprocessors), waves = ceil_div(tiles, at_once);
+    const int64_t at_once = vb_clusters_at_once(t.pair * plan.ksplit, multiprocessors);
+    const int64_t waves = ceil_div(tiles, at_once);
     const int64_t stored_k = two_parts ? 2 * k : k; // and three products of halves instead of one
     const double steps = (double)ceil_div<int64_t>(ceil_div<int64_t>(stored_k, 64), plan.ksplit);
     const double multiply = (double)t.bm * t.bn * 64 * product_cycles * (two_parts ? 1.5 : 1);
