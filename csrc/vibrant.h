@@ -235,8 +235,10 @@ vb_status vb_stream_handle(void **handle, vb_stream *stream);
 const char *vb_stream_invalid_argument(const vb_stream *stream);
 
 /* The name of the kernel that the newest operation of the stream chose (of several, the one that computes the result):
- * a static string; NULL before the first and on devices that do not say, as the CPU. With VIBRANT_TRACE=kernels in the
- * environment when the library is loaded, each operation of a GPU also writes its name, sizes and kernel to stderr. */
+ * a static string; NULL before the first and on devices that do not say. On a CPU it names the instructions of the
+ * form that ran: "avx2", or "tmac_words_vbmi" where an operation has several forms. With VIBRANT_TRACE=kernels in the
+ * environment when the library is loaded (a CPU: opened), each operation also writes its name and kernel to stderr, on
+ * a GPU its sizes, too. */
 const char *vb_last_kernel(const vb_stream *stream);
 
 typedef enum vb_copy_kind { VB_HOST_TO_DEVICE = 1, VB_DEVICE_TO_HOST = 2, VB_DEVICE_TO_DEVICE = 3 } vb_copy_kind;
