@@ -448,14 +448,13 @@ vb_status launch_bits(BitsJob<MATRICES> &job, const ternary_bits &cut, vb_stream
     const Constant<shorts ? 1 : 2> units;
     const Constant<TERNARY_BITS_THREADS> threads;
     const Constant<shorts ? TERNARY_BITS_THREADS : TERNARY_BITS_THREADS_SHORT_ROWS> few_threads;
+    // Of codes alone: for others the chooser leaves no room beside.
+    const Constant<SOURCE == CODES ? int(TERNARY_BITS_THREADS_BESIDE) : int(TERNARY_BITS_THREADS)> beside_threads;
+    const Constant<SOURCE == CODES ? 2 : 1> beside;
     const Constant<TERNARY_BITS_STAGES_FEW> few;
     if (cut.stages == TERNARY_BITS_STAGES_SHORT_ROWS)
         return with(units, Constant<TERNARY_BITS_STAGES_SHORT_ROWS>(), units, few_threads, units);
-    if constexpr (SOURCE == CODES)
-        if (cut.beside) {
-            const Constant<TERNARY_BITS_THREADS_BESIDE> threads;
-            return with(two, Constant<TERNARY_BITS_STAGES>(), one, threads, two);
-        }
+    if (cut.beside) return with(units, Constant<TERNARY_BITS_STAGES>(), one, beside_threads, beside);
     if (cut.stages == TERNARY_BITS_STAGES) return with(units, Constant<TERNARY_BITS_STAGES>(), one, threads, one);
     if (shorts ? cut.units == 2 : cut.threads <= TERNARY_BITS_THREADS_SHORT_ROWS)
         return with(two, few, one, Constant<shorts ? TERNARY_BITS_THREADS_SHORTS : TERNARY_BITS_THREADS_SHORT_ROWS>(),

@@ -373,8 +373,9 @@ vb_status packed_many_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c,
     values.heads = product.heads;
     if (same) product.matrices[2] = values.matrices[0];
     const Adapter adapter = adapter_of(a);
-    const int blocks = linear_unit_blocks(&c.qk_units) + linear_unit_blocks(&c.v_units);
-    const bool beside = !same && c.v_units.ksplit > 1 && blocks <= gpu_of(stream).multiprocessors;
+    const bool beside = !same && c.v_units.ksplit > 1 &&
+                        linear_unit_blocks(&c.qk_units) + linear_unit_blocks(&c.v_units) <=
+                            gpu_of(stream).multiprocessors;
     const int64_t of_qk = linear_partial_bytes(&c.qk_units), of_v = linear_partial_bytes(&c.v_units),
                   partial = c.together || beside ? of_qk + of_v : larger(of_qk, of_v),
                   room = with_projected(partial, adapter, n);
