@@ -156,7 +156,7 @@ static inline matmul_sm90_plan matmul_sm90_plan_of(const vb_matmul_args *x, int 
  * blocks that share k. A fit to 4,800 runs of 220 products on an H200, by 0.13 of their logarithm
  * (docs/experiments/2026-11-28-products.md). */
 typedef struct gemm_sm90_cut {
-    int tile, ksplit;
+    int tile, ksplit, rows; /* of C that a pair of blocks, or a block alone, computes */
     double time;
 } gemm_sm90_cut;
 /* The longer of two times and a share of the shorter, which does not hide behind it. */
@@ -169,7 +169,7 @@ static inline gemm_sm90_cut gemm_sm90_cut_of(const vb_matmul_args *x, int multip
                                    {128, 128, 1}, {128, 64, 1},  {64, 256, 1},  {64, 128, 1}};
     const int64_t steps = vb_ceil_div(x->k, 64), sms = multiprocessors;
     const double moved = 2e-6 / 8.49 * ((double)x->m * x->k + (double)x->k * x->n);
-    gemm_sm90_cut best = {4, 1, 0};
+    gemm_sm90_cut best = {4, 1, 128, 0};
     for (int t = 0; t < (int)(sizeof tiles / sizeof *tiles); t++) {
         const int rows = tiles[t][0], columns = tiles[t][1], pair = tiles[t][2];
         const int64_t units = vb_ceil_div(x->m, (int64_t)rows * pair) * vb_ceil_div(x->n, columns);
@@ -191,7 +191,8 @@ static inline gemm_sm90_cut gemm_sm90_cut_of(const vb_matmul_args *x, int multip
                          rounds = (double)whole * (once + part * full) + (last > 0 ? once + part * rest : 0),
                          time = 2.25 + gemm_sm90_longer(rounds, moved, 1.24) +
                                 (ksplit > 1 ? 0.506 + 0.0851 * ksplit + (0.694 + 0.332 * ksplit) * area : 0);
-            if (best.time == 0 || time < best.time) best.tile = t, best.ksplit = ksplit, best.time = time;
+            if (best.time == 0 || time < best.time)
+                best.tile = t, best.ksplit = ksplit, best.rows = rows * pair, best.time = time;
         }
     }
     return best;

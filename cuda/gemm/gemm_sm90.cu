@@ -39,9 +39,7 @@ vb_status run_tile(const GemmPlan &plan, const vb_matmul_args &x, const GemmProb
 // Of an A stored [k][m].
 GemmPlan plan_gemm_turned(const vb_matmul_args &x, int multiprocessors) {
     const gemm_sm90_cut cut = gemm_sm90_cut_of(&x, multiprocessors);
-    const bool pair = cut.tile == TILE_128x256_PAIR || cut.tile == TILE_128x192_PAIR || cut.tile == TILE_128x128_PAIR;
-    const int rows = cut.tile >= TILE_64x256 ? 64 : pair ? 256 : 128;
-    return {(GemmTile)cut.tile, cut.ksplit, 2048 / rows};
+    return {(GemmTile)cut.tile, cut.ksplit, 2048 / cut.rows};
 }
 
 } // namespace
