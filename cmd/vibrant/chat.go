@@ -44,7 +44,7 @@ func chatCommand() *cobra.Command {
 				return err
 			}
 			if isTerminal(cmd.InOrStdin()) && isTerminal(cmd.OutOrStdout()) {
-				lines, err := newLineReader(terminalFile(cmd.InOrStdin()), terminalFile(cmd.OutOrStdout()), historyPath())
+				lines, err := newLineReader(terminalFile(cmd.InOrStdin()), terminalFile(cmd.OutOrStdout()))
 				if err != nil {
 					return chat.end(err)
 				}

@@ -28,6 +28,8 @@ func (s *savedConversation) messages() []vibrant.Message {
 	return s.Messages
 }
 
+var errNotRegular = errors.New("not a regular file")
+
 // loadConversation reads a file of save. It returns os.ErrNotExist where there is none.
 func loadConversation(path string) (*savedConversation, error) {
 	st, err := os.Stat(path)

@@ -1,3 +1,5 @@
+//go:build !js && !wasip1 && !plan9
+
 package main
 
 import (
@@ -123,8 +125,6 @@ func (h *history) rewrite() {
 		os.Remove(f.Name())
 	}
 }
-
-var errNotRegular = errors.New("not a regular file")
 
 // openRegular opens a regular file; links are not followed, and a pipe or device is an error and not waited for.
 func openRegular(path string, flag int, mode os.FileMode) (*os.File, error) {

@@ -17,8 +17,7 @@ import (
 )
 
 // newLineReader returns a reader that edits lines where the terminal takes part in it, else one that reads plain lines.
-// history is the file of earlier lines, "" for none.
-func newLineReader(in, out *os.File, history string) (terminalReader, error) {
+func newLineReader(in, out *os.File) (terminalReader, error) {
 	if name := os.Getenv("TERM"); name == "dumb" || name == "" {
 		return newPlainReader(in, out), nil
 	}
@@ -32,7 +31,7 @@ func newLineReader(in, out *os.File, history string) (terminalReader, error) {
 	if !answers {
 		return newPlainReader(io.MultiReader(strings.NewReader(cooked(typed)), in), out), nil
 	}
-	return newEditor(io.MultiReader(strings.NewReader(typed), in), in, out, history)
+	return newEditor(io.MultiReader(strings.NewReader(typed), in), in, out, historyPath())
 }
 
 // editor edits lines on the terminal and keeps their history.

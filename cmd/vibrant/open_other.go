@@ -2,4 +2,4 @@
 
 package main
 
-const openNoFollow, openNonBlock = 0, 0 // this system has no such flags
+const openNonBlock = 0 // this system has no such flag

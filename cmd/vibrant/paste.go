@@ -1,3 +1,5 @@
+//go:build !js && !wasip1 && !plan9
+
 package main
 
 import (
@@ -10,15 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// Terminals put these marks around pasted text where they were asked to ("bracketed paste", ESC[?2004h):
-// https://invisible-island.net/xterm/ctlseqs/ctlseqs.html#h2-Bracketed-Paste-Mode
-const (
-	pasteStart = "\x1b[200~"
-	pasteEnd   = "\x1b[201~"
-
-	markPastes  = "\x1b[?2004h"
-	leavePastes = "\x1b[?2004l"
-)
+// markPastes asks the terminal for marks around pasted text.
+const markPastes = "\x1b[?2004h"
 
 // pasted is added to the newlines and tabs of pasted text while the line is edited, so that they end and complete
 // nothing. The sums are of Unicode's private use area: no keyboard has them.

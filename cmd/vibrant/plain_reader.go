@@ -41,17 +41,6 @@ func newPlainReader(in io.Reader, out io.Writer) *plainReader {
 	return p
 }
 
-// cooked returns what a terminal's driver makes of keys that were read in raw mode: Enter ends a line, and Ctrl-U takes back what was
-// typed of it. Ctrl-D is dropped: the next one leaves.
-func cooked(typed string) string {
-	typed = strings.NewReplacer("\r", "\n", "\x04", "").Replace(typed)
-	lines := strings.SplitAfter(typed, "\n")
-	for i, line := range lines {
-		lines[i] = line[strings.LastIndexByte(line, 0x15)+1:]
-	}
-	return strings.Join(lines, "")
-}
-
 // positionReport is the answer to a probe that came late.
 var positionReport = regexp.MustCompile(`\x1b\[[0-9]+;[0-9]+R`)
 

@@ -123,6 +123,14 @@ func shorten(text string, limit int) string {
 	return string(r[:limit*2/3]) + "..." + string(r[len(r)-limit/3:])
 }
 
+// Terminals put these marks around pasted text where they were asked to ("bracketed paste", ESC[?2004h), until leavePastes:
+// https://invisible-island.net/xterm/ctlseqs/ctlseqs.html#h2-Bracketed-Paste-Mode
+const (
+	pasteStart  = "\x1b[200~"
+	pasteEnd    = "\x1b[201~"
+	leavePastes = "\x1b[?2004l"
+)
+
 // atExit is how a terminal was before it was read from, nil while it is as it was.
 var atExit atomic.Pointer[terminalState]
 
@@ -130,27 +138,6 @@ type terminalState struct {
 	file  int
 	state *term.State
 	out   *os.File
-}
-
-// makeRaw makes the terminal raw and returns how it was. A signal that ends the process finds that too, at any moment.
-func makeRaw(in, out *os.File) (before *term.State, err error) {
-	fd := int(in.Fd())
-	if before, err = term.GetState(fd); err != nil {
-		return nil, err
-	}
-	atExit.Store(&terminalState{fd, before, out})
-	if _, err = term.MakeRaw(fd); err != nil {
-		atExit.Store(nil)
-		return nil, err
-	}
-	return before, nil
-}
-
-// leaveRaw makes the terminal what it was.
-func leaveRaw(in *os.File, before *term.State) error {
-	err := term.Restore(int(in.Fd()), before)
-	atExit.Store(nil)
-	return err
 }
 
 // restoreTerminal is for the end of the process in the middle of a line.

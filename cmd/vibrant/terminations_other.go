@@ -12,6 +12,3 @@ func endByDefault(os.Signal) {}
 
 // statusOf returns the exit status for the end by a signal: 128 + SIGINT, the only one here.
 func statusOf(os.Signal) int { return 130 }
-
-// suspend does nothing: no process is stopped from a terminal here.
-func suspend() {}

@@ -6,3 +6,8 @@ import "os"
 
 // probe asks nothing: the consoles of this system answer.
 func probe(_, _ *os.File) (typed string, answers bool, err error) { return "", true, nil }
+
+// suspend does nothing: no process is stopped from a terminal here.
+func suspend() {}
+
+const openNoFollow = 0 // this system has no such flag
