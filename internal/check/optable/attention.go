@@ -134,8 +134,9 @@ func attentionVariantsOp() *Op {
 				var scores, roundings []float64
 				for j := first; j <= last; j++ {
 					score, squares := 0.0, 0.0
-					for i := range dim {
-						x := in[0].Values[row*dim+i] * in[1].Values[at(j)*dim+i]
+					key := in[1].Values[at(j)*dim:][:dim]
+					for i, q := range in[0].Values[row*dim:][:dim] {
+						x := q * key[i]
 						score += x
 						squares += x * x
 					}
@@ -152,11 +153,13 @@ func attentionVariantsOp() *Op {
 					scores = append(scores, in[4].Values[h])
 				}
 				weights := softmax(scores)
+				sums, sizes := w.Values[row*values:][:values], w.Scale[row*values:][:values]
 				for j := first; j <= last; j++ {
-					for i := range values {
-						x := weights[j-first] * v.Values[at(j)*stride+i]
-						w.Values[row*values+i] += x
-						w.Scale[row*values+i] += math.Abs(x)
+					weight := weights[j-first]
+					for i, value := range v.Values[at(j)*stride:][:values] {
+						x := weight * value
+						sums[i] += x
+						sizes[i] += math.Abs(x)
 					}
 				}
 				if c.Type == tensor.BF16 {

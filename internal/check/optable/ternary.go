@@ -129,20 +129,25 @@ func dequantizeRowsOp() *Op {
 	}
 }
 
-// weightOf returns the weight of element k of row r of codes as they lie in memory, by the definition in vibrant.h.
-func weightOf(c Case, raw []byte, r, k, cols int) float64 {
-	if !hasFlag(c, "interleaved") {
-		return float64(raw[r*((cols+3)/4)+k/4]>>(k%4*2)&3) - 1
+// weightsOf returns the weights of row r of codes as they lie in memory, by the definition in vibrant.h.
+func weightsOf(c Case, raw []byte, r, cols int) []float64 {
+	weights, interleaved := make([]float64, cols), hasFlag(c, "interleaved")
+	for k := range weights {
+		if !interleaved {
+			weights[k] = float64(raw[r*((cols+3)/4)+k/4]>>(k%4*2)&3) - 1
+			continue
+		}
+		pieces := (cols + 63) / 64
+		n := min(8, pieces-k/512*8) // pieces of this run
+		word, e := k%512/16, k%16
+		piece, w := word%n, word/n
+		bits := uint32(0)
+		for b := range 4 {
+			bits |= uint32(raw[(r*pieces+k/512*8+piece)*16+w*4+b]) << (8 * b)
+		}
+		weights[k] = float64(bits>>(8*(e%4)+2*(e/4))&3) - 1
 	}
-	pieces := (cols + 63) / 64
-	n := min(8, pieces-k/512*8) // pieces of this run
-	word, e := k%512/16, k%16
-	piece, w := word%n, word/n
-	bits := uint32(0)
-	for b := range 4 {
-		bits |= uint32(raw[(r*pieces+k/512*8+piece)*16+w*4+b]) << (8 * b)
-	}
-	return float64(bits>>(8*(e%4)+2*(e/4))&3) - 1
+	return weights
 }
 
 // w2a8Op has {m, n, k}; the type is that of the result. Flags: "rows" or "interleaved"; "scaled" (activations, and one scale of the
@@ -251,10 +256,11 @@ func w2a8Op() *Op {
 				for in[4] != nil && r >= int(in[4].Values[segment]) {
 					segment++
 				}
+				weights := weightsOf(c, in[1].Raw, r, k)
 				for i := range m {
 					sum := 0.0
-					for j := range k {
-						sum += weightOf(c, in[1].Raw, r, j, k) * in[0].Values[i*k+j]
+					for j, x := range in[0].Values[i*k:][:k] {
+						sum += weights[j] * x
 					}
 					size := math.Abs(sum)
 					if in[2] != nil {
@@ -370,10 +376,10 @@ func bitLinearOp() *Op {
 				w := Want{Values: make([]float64, m*n), Scale: make([]float64, m*n)}
 				for r := range n {
 					scale := in[7+2*j].Values[min(r, len(in[7+2*j].Values)-1)]
+					weights := weightsOf(c, in[6+2*j].Raw, r, k)
 					for i := range m {
 						sum, doubtful := 0.0, 0.0
-						for c2 := range k {
-							weight := weightOf(c, in[6+2*j].Raw, r, c2, k)
+						for c2, weight := range weights {
 							sum += weight * rounded[0].Values[i*k+c2]
 							doubtful += math.Abs(weight) * rounded[0].Scale[i*k+c2]
 						}
@@ -497,8 +503,8 @@ func tmacOp() *Op {
 				}
 				for r := range m {
 					sizes := 0.0
-					for i := range k {
-						p := weightOf(Case{}, in[0].Raw, r, i, k) * in[1].Values[i*n+j]
+					for i, weight := range weightsOf(Case{}, in[0].Raw, r, k) {
+						p := weight * in[1].Values[i*n+j]
 						if in[2] != nil {
 							p *= in[2].Values[r*groups+i*groups/k]
 						}
