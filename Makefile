@@ -341,5 +341,5 @@ profile: need-go need-cc need-nvcc ## build with line information for Nsight Com
 	CGO_ENABLED=1 $(GO) build -tags cuda -ldflags "$(LINK_CUDA)" -o bin/vibrant ./cmd/vibrant
 
 clean: ## remove what was built (an installed toolkit stays)
-	rm -rf bin build/dist* build/vibrant-* build/csrc build/sanitize build/declared build/lib build/cuda build/checked build/emulated build/choosers \
+	rm -rf bin build/dist* build/vibrant-* build/csrc build/sanitize build/declared build/lib build/cuda build/emulated build/choosers \
 	  build/cuda-map.md build/examples build/gpu-bundle

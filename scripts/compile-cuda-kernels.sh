@@ -18,8 +18,6 @@
 #                    internal/check/emulator in place of NVIDIA's runtime, for tests without a GPU
 #     EMULATED=only  libvibrant_emulated.so alone, without machine code, whose making takes most of the time:
 #                    in build/emulated/CUDA_ARCH; CUDA_ARCH is 90 where it is not stated
-#     CHECK=1    slow kernels in a tenth of the time, to see that they compile, in build/checked: no code of the host, no library
-#                (needs an nvcc with -Ofast-compile)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=build/cuda
@@ -50,13 +48,10 @@ supported=$("$nvcc" --list-gpu-code 2>/dev/null | sed -n 's/^sm_//p' | tr '\n' '
 [ -n "$supported" ] || supported='53 60 61 62 70 72 75'
 
 case ${EMULATED-} in '' | too | only) ;; *) fail "EMULATED='$EMULATED' is neither too nor only" ;; esac
-[ -z "${EMULATED-}" ] || [ -z "${CHECK-}" ] || fail "EMULATED makes a library, CHECK none: set one of them"
 want=${CUDA_ARCH-}
 if [ "${EMULATED-}" = only ]; then
     want=${want:-90}
     out=build/emulated/${want// /_}
-elif [ -n "${CHECK-}" ]; then
-    out=build/checked
 elif [ -z "$want" ] && command -v nvidia-smi >/dev/null; then
     want=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]+$' | tr -d . | sort -nu | tr '\n' ' ') || true
 fi
@@ -122,7 +117,7 @@ nvccflags+=" -Xcudafe --diag_suppress=177" # helpers of kernels that an older GP
 [ -n "${PROFILE-}" ] && nvccflags+=" -lineinfo"
 [ -n "${DEBUG-}" ] && nvccflags+=" -G -g"
 [ -n "${PTXAS_VERBOSE-}" ] && nvccflags+=" -Xptxas -v"
-if [ -n "${CHECK-}" ]; then nvccflags+=" -fatbin --Ofast-compile=max"; else nvccflags+=" -c -O$level${PTXAS_LEVEL:+ -Xptxas -O$PTXAS_LEVEL}"; fi
+nvccflags+=" -c -O$level${PTXAS_LEVEL:+ -Xptxas -O$PTXAS_LEVEL}"
 
 mkdir -p "$out"
 
@@ -169,10 +164,6 @@ c_sources=(csrc/*.c) emulator_sources=()
 [ -n "${EMULATED-}" ] && emulator_sources=(internal/check/emulator/*.cpp)
 printf '%s\0' "${sources[@]}" "${emulator_sources[@]}" |
     xargs -0 -n 1 -P "${NJOBS:-$(nproc)}" bash -c 'compile "$0"' || fail "a file did not compile (see above)"
-if [ -n "${CHECK-}" ]; then
-    echo "the kernels compile for compute capability ${archs// /, }"
-    exit
-fi
 
 # The objects of csrc are libvibrant's own.
 env -u MAKEFLAGS make --no-print-directory -j "${NJOBS:-$(nproc)}" ${CC:+CC="$CC"} ${DEBUG:+CFLAGS="-O0 -g3"} c-objects >&2 ||

@@ -12,7 +12,7 @@
 #include "runtime/common.cuh"
 
 // The types and functions of TMA came with toolkit 12.3. Before 12.3 launchers return VB_UNSUPPORTED.
-#if !defined(__CUDACC_RTC__) && CUDART_VERSION >= 12030
+#if CUDART_VERSION >= 12030 && __cplusplus >= 201703L
 #define VB_WITH_SM90 1
 #endif
 
@@ -386,6 +386,8 @@ VB_WGMMA_A_TYPE(bf16, "bf16")
 
 // ---- host side -----------------------------------------------------------------------------------------------------
 
+#ifndef __CUDACC_RTC__
+
 // Describes a row-major tensor of 16-bit elements. `sizes` begins with the innermost dimension.
 // `strides` holds, for each further dimension, the elements from one index to the next (multiples of 8).
 // Boxes of [box][64] of the inner two dimensions are copied with the 128-byte swizzle.
@@ -425,6 +427,19 @@ inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, i
                             int64_t stride, int box, vb_stream *stream) {
     return tensor_map<2>(map, data, type, {inner, outer}, {stride}, box, stream);
 }
+
+#else // NVRTC: as the launchers of common.cuh
+
+template <int RANK>
+VB_DEVICE vb_status tensor_map(CUtensorMap *, const void *, vb_dtype, const int64_t (&)[RANK],
+                               const int64_t (&)[RANK - 1], int, vb_stream *, int = 1) {
+    return VB_OK;
+}
+VB_DEVICE vb_status tensor_map(CUtensorMap *, const void *, vb_dtype, int64_t, int64_t, int64_t, int, vb_stream *) {
+    return VB_OK;
+}
+
+#endif
 
 } // namespace sm90
 } // namespace vb

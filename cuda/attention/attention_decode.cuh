@@ -18,7 +18,7 @@
 #include "arch/cluster.cuh"
 
 // An exchange of 16 bytes is an instruction of capability 9.0 and toolkit 12.3.
-#if !defined(__CUDACC_RTC__) && CUDART_VERSION >= 12030
+#if CUDART_VERSION >= 12030 && __cplusplus >= 201703L
 #define VB_WITH_EXCHANGE 1
 #endif
 

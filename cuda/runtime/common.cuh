@@ -3,7 +3,7 @@
 //
 // A .cu file holds kernels and, below them, the launchers that fill the catalogue (vb_cuda_add, ...).
 // Launchers use only the declarations here, and no standard library. So NVRTC compiles the same files for GPUs whose
-// toolkit is not at hand (scripts/check-jetson-kernels.sh). There a launcher is a device function without a caller,
+// toolkit is not at hand (scripts/check-older-kernels.sh). There a launcher is a device function without a caller,
 // which instantiates its kernels.
 //
 // Kernels compile for sm_53 and later in C++14. __CUDA_ARCH__ inside a kernel fences instructions that a GPU lacks;
@@ -233,6 +233,14 @@ constexpr int workspace_slots = 32768;
 // Floats that an operation leaves for the operation right after it (linear/linear.cuh).
 constexpr int workspace_left = 131072;
 
+enum LaunchFlags {
+    LAUNCH_PLAIN = 0,
+    LAUNCH_OVERLAPPED = 1, // the kernel calls wait_for_previous_kernel
+    LAUNCH_BALANCED =
+        2, // blocks of a cluster go to the least busy multiprocessors, where a multiprocessor has room for several
+    LAUNCH_CACHED = 4 // overlapped, but the driver splits L1 and shared memory: the kernel reads much through L1
+};
+
 #ifndef __CUDACC_RTC__
 
 // The status for a CUDA error; also remembers its number for vb_device_driver_error.
@@ -273,14 +281,6 @@ void chosen(vb_stream *stream, const vb_kernel &kernel, const char *op, vb_dtype
     const int64_t all[] = {(int64_t)sizes...};
     trace_kernel(op, kernel.name, type, names, all);
 }
-
-enum LaunchFlags {
-    LAUNCH_PLAIN = 0,
-    LAUNCH_OVERLAPPED = 1, // the kernel calls wait_for_previous_kernel
-    LAUNCH_BALANCED =
-        2, // blocks of a cluster go to the least busy multiprocessors, where a multiprocessor has room for several
-    LAUNCH_CACHED = 4 // overlapped, but the driver splits L1 and shared memory: the kernel reads much through L1
-};
 
 // Enqueues kernel(parameters...) in clusters of `cluster` blocks (capability 9.0; 1 = none).
 vb_status launch_kernel(vb_stream *stream, const void *kernel, dim3 grid, dim3 block, int64_t shared_bytes, int cluster,
@@ -335,6 +335,9 @@ VB_DEVICE float *left_sums(vb_stream *) { return nullptr; }
 VB_DEVICE int64_t bytes_of(vb_dtype, int64_t n) { return n; }
 VB_DEVICE vb_status workspace(void **memory, int64_t, vb_stream *) { return *memory = nullptr, VB_OK; }
 static __device__ void *volatile instantiated;
+VB_DEVICE vb_status launch_kernel(vb_stream *, const void *kernel, dim3, dim3, int64_t, int, int, void **) {
+    return instantiated = (void *)kernel, VB_OK;
+}
 template <class... P>
 VB_DEVICE vb_status launch(vb_stream *, dim3, dim3, int64_t, void (*kernel)(P...), typename Identity<P>::type...) {
     return instantiated = (void *)kernel, VB_OK;
