@@ -4,6 +4,7 @@
 #ifndef VB_CUDA_CLUSTER_CUH
 #define VB_CUDA_CLUSTER_CUH
 
+#include "arch/barrier.cuh"
 #include "runtime/common.cuh"
 
 namespace vb {
@@ -71,14 +72,9 @@ VB_DEVICE float4 read_cluster4(unsigned address) {
 // takes the barrier's beginning for a write by all lanes.)
 VB_DEVICE void mailbox_init(uint64_t *mailbox, int bytes, bool this_lane) {
 #if __CUDA_ARCH__ >= 900
-    if (this_lane)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\n"
-                     "fence.mbarrier_init.release.cluster;" ::"r"(shared_address(mailbox))
-                     : "memory");
+    if (this_lane) barrier_init(mailbox, 1), barrier_init_fence();
     __syncwarp();
-    if (this_lane)
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(mailbox)), "r"(bytes)
-                     : "memory");
+    if (this_lane) barrier_expect(mailbox, bytes);
 #endif
 }
 VB_DEVICE void mailbox_wait(uint64_t *mailbox) {

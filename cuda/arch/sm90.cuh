@@ -1,7 +1,7 @@
 // sm90.cuh: the instructions of Hopper's matrix pipeline (PTX ISA 8.0 and later, target sm_90a alone).
 //
 //   TMA       bulk tensor copies into swizzled shared memory
-//   barriers  complete when copies have arrived
+//   barriers  complete when copies have arrived (barrier.cuh)
 //   wgmma     matrix products of warpgroups
 //
 // Shared tiles are 64 elements of 16 bits (128 bytes) wide, 1024-byte aligned, with the 128-byte swizzle of TMA.
@@ -9,6 +9,7 @@
 #ifndef VB_CUDA_SM90_CUH
 #define VB_CUDA_SM90_CUH
 
+#include "arch/barrier.cuh"
 #include "runtime/common.cuh"
 
 // The types and functions of TMA came with toolkit 12.3. Before 12.3 launchers return VB_UNSUPPORTED.
@@ -33,32 +34,11 @@ constexpr int swizzle_bytes = 1024;  // eight rows: the period of the swizzle, a
 
 #ifdef VB_SM90A
 
-// ---- barriers ------------------------------------------------------------------------------------------------------
-
-VB_DEVICE void barrier_init(uint64_t *barrier, int arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals));
-}
-VB_DEVICE void barrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-
-VB_DEVICE void barrier_arrive(uint64_t *barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-VB_DEVICE void barrier_expect(uint64_t *barrier, int bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
-                 : "memory");
-}
-// Waits until the phase of this parity has completed.
-VB_DEVICE void barrier_wait(uint64_t *barrier, unsigned parity) {
-    asm volatile(
-        "{\n"
-        ".reg .pred done;\n"
-        "again:\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-        "@!done bra again;\n"
-        "}\n" ::"r"(shared_address(barrier)),
-        "r"(parity)
-        : "memory");
-}
+using vb::barrier_arrive;
+using vb::barrier_expect;
+using vb::barrier_init;
+using vb::barrier_init_fence;
+using vb::barrier_wait;
 
 // ---- clusters ------------------------------------------------------------------------------------------------------
 

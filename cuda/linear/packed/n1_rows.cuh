@@ -35,18 +35,10 @@ struct Team {
     uint64_t *barrier;
     uint32_t phase = 0;
 
-    VB_DEVICE void start(int threads) const {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(threads));
-    }
+    VB_DEVICE void start(int threads) const { barrier_init(barrier, threads); }
     VB_DEVICE void meet() {
-        asm volatile("{\n"
-                     ".reg .pred done;\n"
-                     "mbarrier.arrive.shared::cta.b64 _, [%0];\n"
-                     "again%=: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                     "@!done bra again%=;\n"
-                     "}" ::"r"(shared_address(barrier)),
-                     "r"(phase)
-                     : "memory");
+        barrier_arrive(barrier);
+        barrier_wait(barrier, phase);
         phase ^= 1;
     }
 };

@@ -2,6 +2,7 @@
 #ifndef VB_LINEAR_TILE_RING_CUH
 #define VB_LINEAR_TILE_RING_CUH
 
+#include "arch/barrier.cuh"
 #include "linear/choose.h"
 #include "runtime/common.cuh"
 
@@ -26,9 +27,8 @@ struct TileRing {
         tiles = memory, arrived = barriers, stages = count, place = 0, phase = 0;
 #if __CUDA_ARCH__ >= 900
         if (lane == 0) {
-            for (int i = 0; i < stages; i++)
-                asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(arrived + i)) : "memory");
-            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            for (int i = 0; i < stages; i++) barrier_init(arrived + i, 1);
+            barrier_init_fence();
         }
         __syncwarp();
 #endif
@@ -39,8 +39,7 @@ struct TileRing {
 #if __CUDA_ARCH__ >= 900
         if (lane == 0 && exists) {
             const unsigned barrier = shared_address(arrived + at);
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                         : "memory");
+            barrier_expect(arrived + at, bytes);
             if constexpr (LEAVES_FIRST)
                 asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
                              "[%0], [%1], %2, [%3], %4;" ::"r"(shared_address(tiles + at * BYTES)),
@@ -66,13 +65,7 @@ struct TileRing {
     // Waits for the oldest tile; all lanes may then read it.
     VB_DEVICE const uint8_t *wait() {
 #if __CUDA_ARCH__ >= 900
-        asm volatile("{\n"
-                     ".reg .pred done;\n"
-                     "again%=: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                     "@!done bra again%=;\n"
-                     "}" ::"r"(shared_address(arrived + place)),
-                     "r"(phase)
-                     : "memory");
+        barrier_wait(arrived + place, phase);
 #else
         static_assert(LINEAR_RING_MOST == 8, "a case each");
         switch (stages) { // copies behind the oldest may be under way
