@@ -56,7 +56,7 @@ struct ManyTile {
 #pragma unroll
                 for (int i = 0; i < P::words; i++) {
                     const uint32_t word = w.words[r * P::words + i];
-                    v[r][i] = P::half_bytes(word), v[r][i + P::words] = P::half_bytes(word >> 16);
+                    v[r][i] = P::half_bytes(word, ~word), v[r][i + P::words] = P::half_bytes(word >> 16, ~(word >> 16));
                 }
         if constexpr (P::powers) { // to halves: values beyond them are far outside of trained weights
             const auto halves = [](uint32_t two) {

@@ -93,7 +93,7 @@ struct N32Weights {
     LaneTile<Block> w;
     uint32_t v[2][P::nibbles || P::floats ? 1 : P::values];
     // of scales; k4: scales 0..3, 4..7, mins 0..3, 4..7; sixteens: in packed order, k6 + 128
-    uint32_t bytes[2][P::small ? 1 : 4];
+    uint32_t bytes[2][P::small ? 1 : P::e4m3 ? 8 : 4];
     float unit[2], offset[2];            // scale s of row r times 2^24 is (1 + s / 2^15) * unit + offset
 
     // From a tile in shared memory, which may be overwritten afterwards.
@@ -101,16 +101,22 @@ struct N32Weights {
         w.template load<false>(tile, lane);
     }
     VB_DEVICE void prepare() {
-        if constexpr (!P::nibbles && !P::floats) unpack_rows_raised(v, w);
+        if constexpr (P::table && !P::floats)
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                P::unpack_raised_by_products(v[r], w.words + r * P::words, w.table[P::own_table ? r : 0]);
+        else if constexpr (!P::nibbles && !P::floats) unpack_rows_raised(v, w);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             if constexpr (P::k4) {
                 const uint4 s = w.scales[r];
                 k4_scales(bytes[r], s);
                 unit[r] = low_half(s.x) * (32768.0f * subnormal), offset[r] = -unit[r];
-            } else if constexpr (P::e4m3) {
-                const uint4 s = w.scales[r];
-                bytes[r][0] = s.x, bytes[r][1] = s.y, bytes[r][2] = s.z, bytes[r][3] = s.w;
+            } else if constexpr (P::e4m3) { // as halves: even ones, odd ones
+                const uint32_t s[4] = {w.scales[r].x, w.scales[r].y, w.scales[r].z, w.scales[r].w};
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    bytes[r][i] = s[i] << 7 & 0x3f803f80, bytes[r][4 + i] = s[i] >> 1 & 0x3f803f80;
             } else if constexpr (P::sixteens) {
                 const uint32_t s[4] = {w.scales[r].x, w.scales[r].y, w.scales[r].z, w.scales[r].w};
 #pragma unroll
@@ -131,14 +137,15 @@ struct N32Weights {
                 a[r] = word & mask, a[2 + r] = (word >> 8) & mask;
             } else if constexpr (P::floats) { // values as they are, not as subnormal numbers
                 const uint32_t word = w.words[r * P::words + i % P::words];
-                const uint32_t upper = P::half_bytes(i < P::words ? word : word >> 16);
-                a[r] = (upper << 8) & 0xff00ff00, a[2 + r] = upper & 0xff00ff00;
+                const uint32_t upper = i < P::words ? P::half_bytes(word, turned_lower_half(word))
+                                                    : P::half_bytes(upper_half(word), turned_upper_half(word));
+                a[r] = __byte_perm(upper, 0, 0x2404), a[2 + r] = upper & 0xff00ff00;
             } else {
                 a[r] = v[r][i] & 0x00ff00ff, a[2 + r] = __byte_perm(v[r][i], 0, 0x4341);
             }
         }
     }
-    // The scale of value word i of row g + 8 r, times 2^24. e4m3: divided by e4m3_unit.
+    // The scale of value word i of row g + 8 r, times 2^24. e4m3: divided by e4m3_half_unit.
     VB_DEVICE float scale(int r, int i) const {
         if constexpr (P::small) {
             const uint32_t two = r ? (i < 4 ? w.scales[0].z : w.scales[0].w) : (i < 4 ? w.scales[0].x : w.scales[0].y);
@@ -146,7 +153,8 @@ struct N32Weights {
             if constexpr (P::floats) return d;
             return d * (P::nibbles && i >= P::words ? subnormal / 16 : subnormal);
         } else if constexpr (P::e4m3) {
-            return P::e4m3_bits(__byte_perm(bytes[r][i & 3], 0, 0x0444 | (i >> 2) << 12) >> 4);
+            const uint32_t two = bytes[r][(i >> 2 & 1) * 4 + (i & 3)]; // q6_scale_byte
+            return i & 8 ? high_half(two) : low_half(two);
         } else {
             const int word = P::k4 ? i >> 3 : i & 3, byte = P::k4 ? (i >> 1) & 3 : i >> 2; // q6_scale_byte
             const float one_and = __uint_as_float(__byte_perm(bytes[r][word], 0x3f800000, 0x7604 | byte << 4));
@@ -247,7 +255,7 @@ VB_DEVICE void multiply(float (&sum)[PARTS][TOKENS / 8][4], const N32Weights<Blo
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 sum[p][j][e] = fmaf(e & 1 ? inverse.y : inverse.x,
-                                    P::e4m3 ? tile[p][j][e] * P::e4m3_unit : tile[p][j][e], sum[p][j][e]);
+                                    P::e4m3 ? tile[p][j][e] * P::e4m3_half_unit : tile[p][j][e], sum[p][j][e]);
     }
 }
 

@@ -173,6 +173,7 @@ struct Packed {
     // same exponent and digits, which are subnormal alike.
     static constexpr float e4m3_unit = 0x1p119f;
     static VB_DEVICE float e4m3_bits(uint32_t bits) { return __uint_as_float(bits); }
+    static constexpr float e4m3_half_unit = 128; // the same for halves of the seven bits 7..13
 
     // Where the scale of group i (0..15) lies in the 16 bytes of a row of Q6_K; its own inverse.
     static __host__ __device__ constexpr int q6_scale_byte(int i) { return (i & 3) * 4 + (i >> 2); }
@@ -216,7 +217,7 @@ struct Packed {
         }
     }
 
-    // The same, signed bytes + 128.
+    // unpack, signed bytes + 128.
     static VB_DEVICE void unpack_raised(uint32_t v[values], const uint32_t w[words], const uint4 &tiles_table) {
         if constexpr (is_signed && table) {
             look_up_all<128>(v, w, tiles_table);
@@ -225,6 +226,19 @@ struct Packed {
 #pragma unroll
             for (int i = 0; i < values; i++)
                 if constexpr (is_signed) v[i] ^= 0x80808080;
+        }
+    }
+
+    // unpack_raised of a table, for kernels where permutations keep the units of logic busy: the units of products move
+    // the codes.
+    static VB_DEVICE void unpack_raised_by_products(uint32_t v[values], const uint32_t w[words],
+                                                    const uint4 &tiles_table) {
+        static_assert(table, "codes of a table");
+        constexpr int more = is_signed ? 128 : 0;
+#pragma unroll
+        for (int i = 0; i < words; i++) {
+            v[i] = look_up<more>(w[i], turned_lower_half(w[i]), tiles_table);
+            v[i + words] = look_up<more>(upper_half(w[i]), turned_upper_half(w[i]), tiles_table);
         }
     }
 
@@ -275,12 +289,12 @@ struct Packed {
             }
     }
 
-    // The upper bytes of four values of MXFP4 as F16.
-    static VB_DEVICE uint32_t half_bytes(uint32_t codes) {
+    // The upper bytes of four values of MXFP4 as F16, by look_up's codes.
+    static VB_DEVICE uint32_t half_bytes(uint32_t codes, uint32_t turned) {
         constexpr LookUp t = LookUp(table_values[1], mxfp4_halves);
         constexpr uint32_t a0 = t.word(false, false), a1 = t.word(true, false), b0 = t.word(false, true),
                            b1 = t.word(true, true);
-        return permute(a0, a1, codes) ^ permute(b0, b1, ~codes);
+        return permute(a0, a1, codes) ^ permute(b0, b1, turned);
     }
 
     // The same for 4 bits without the shifts: v[words..] are 16 times the value words.
