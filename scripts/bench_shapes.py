@@ -13,6 +13,9 @@ With --portable, as for a GPU without Hopper's instructions, the gate is 0.6, 5 
 attention is FlashAttention-2 or the plain path, and where a product is faster by a kernel that has them the fastest of cuBLASLt's
 earlier kernels takes its place (cublaslt.py). "pytorch" is then what PyTorch took, and a line has the figures beside that.
 
+--family linear, which is not drawn otherwise: layers of weights in 16 bits; 1 to 64, 512 or 2,048 rows of x. Ours gets and gives
+F32; PyTorch's x and results have 16 bits.
+
 --check compares values with float64 instead, at smaller sizes, and counts what is wrong; one in eight products in F32 has a
 subnormal factor. --case TEXT runs rows by their names.
 """
@@ -27,11 +30,11 @@ import sys
 import time
 
 import suites
-from bench_dense import BF16, F16, F32, NAME, TORCH, Attention, Library, MatMul, Unsupported, alternate, torch_graph
+from bench_dense import BF16, F16, F32, NAME, TORCH, Attention, Library, MatMul, Unsupported, Weight, alternate, torch_graph
 from cublaslt import Products, kernels, uses_hopper
 from lazily import F, torch
 
-FAMILIES = {"matmul": 0.4, "batched": 0.2, "rows": 0.2, "attention": 0.2}  # of the draws
+FAMILIES = {"matmul": 0.4, "batched": 0.2, "rows": 0.2, "attention": 0.2, "linear": 0}  # of the draws
 SHORTEST = 5.0  # us
 MOST_BYTES, MOST_PRODUCTS = 1 << 30, 1 << 39
 
@@ -65,6 +68,9 @@ class Draw:
             return "matmul", (self.type(), batch, m, k, n, layout, strides)
         if family == "rows":
             return r.choice(("softmax", "rms_norm", "layer_norm")), (self.type(), self.size(1 << 17), self.size(1 << 16))
+        if family == "linear":
+            k, n = (max(self.size(), self.size()) for _ in range(2))
+            return "linear", (r.choice((F16, BF16)), r.choice((self.size(64), 512, 2048)), k, n)
         group = r.choice((1, 1, 2, 4, 7, 8))
         dim = r.choice((64, 128, 8 * r.randint(1, 32), r.randint(8, 256)))
         keys = self.size()
@@ -84,6 +90,9 @@ def cost(operation, sizes):
         products = 2 * batch * heads * queries * keys * dim
         # Scores in float32 are what PyTorch's plain path keeps, and what the check against float64 does.
         return max(2 * TORCH[type].itemsize * batch * dim * (heads * queries + kv_heads * keys), 4 * batch * heads * queries * keys), products
+    if operation == "linear":
+        type, m, k, n = sizes
+        return TORCH[type].itemsize * k * n + 4 * m * (k + n), m * k * n
     type, rows, cols = sizes
     return 2 * TORCH[type].itemsize * rows * cols, 0
 
@@ -104,6 +113,9 @@ def describe(operation, sizes):
         type, batch, kv_heads, group, queries, keys, dim, causal = sizes
         return (f"attention {NAME[type]} batch {batch} heads {kv_heads * group}/{kv_heads} queries {queries} keys {keys} dim {dim}"
                 + " causal" * causal)
+    if operation == "linear":
+        type, m, k, n = sizes
+        return f"linear {NAME[type]} {m}x{k}x{n}"
     type, rows, cols = sizes
     return f"{operation} {NAME[type]} {rows}x{cols}"
 
@@ -202,6 +214,18 @@ class Case:
 
         return ours, lambda: function(x, peer_weight, peer_bias), out, exact
 
+    def make_linear(self, pool, _):
+        type, m, k, n = self.sizes
+        x, w, y = pool.take(F32, m * k).view(m, k), pool.take(type, n * k).view(n, k), torch.empty(m, n, device="cuda")
+        narrow, weight = x.to(TORCH[type]), Weight(w.data_ptr(), type, 0, n, k)
+
+        def exact():
+            some = torch.randint(n, (min(n, 256),), device="cuda")
+            left, right = x.double(), w[some].mT.double()
+            return y[:, some], left @ right, left.abs() @ right.abs()
+
+        return lambda: self.library.op("linear", y, x, ctypes.byref(weight), None, m), lambda: F.linear(narrow, w), y, exact
+
     def make_attention(self, pool, _):
         type, batch, kv_heads, group, queries, keys, dim, causal = self.sizes
         heads = kv_heads * group
@@ -237,6 +261,8 @@ def wrong(type, values, exact, magnitude, operation):
     of_sum, of_itself, least = TOLERANCE[type]
     if operation == "matmul":
         of_sum = 1e-6 if type != F32 else 2e-6  # 16-bit factors are exact: the sum is in float32, the result rounded once
+    if operation == "linear":
+        of_sum = 2**-11 if type == F16 else 2**-8  # x is rounded to the weights' type
     allowed = of_sum * magnitude + of_itself * exact.abs() + least
     excess = (values.double() - exact).abs() / allowed.clamp_min(1e-300)
     finite = torch.isfinite(values).all()
@@ -245,7 +271,7 @@ def wrong(type, values, exact, magnitude, operation):
 
 def check(options, library, pool):
     draw, count = Draw(options.seed, 2048), collections.Counter()
-    families = list(options.family or FAMILIES)
+    families = options.family or [f for f in FAMILIES if FAMILIES[f]]
     begin, last = time.monotonic(), 0.0
     for i in range(options.check):
         if options.limit and time.monotonic() - options.begin > options.limit:
@@ -282,13 +308,15 @@ def check(options, library, pool):
 
 def measure(options, library, pool):
     draw, rows = Draw(options.seed, 16384), []
-    families = {f: FAMILIES[f] for f in options.family or FAMILIES}
+    families = {f: FAMILIES[f] or 1 for f in options.family} if options.family else FAMILIES
     properties = torch.cuda.get_device_properties(0)
     device = f"{properties.name}, {properties.multi_processor_count} SMs" + options.portable * ", capability taken as 8.6"
     command = shlex.join(["python3", *sys.argv])
     earlier = Products() if options.portable else None
     drawn = 0
     while len(rows) < options.rows and drawn < 20 * options.rows:
+        if options.limit and time.monotonic() - options.begin > options.limit:
+            break
         drawn += 1
         operation, sizes = draw.case(draw.random.choices(list(families), families.values())[0])
         nbytes, products = cost(operation, sizes)
@@ -327,13 +355,12 @@ def measure(options, library, pool):
         library.release()
         if max(ours, peer) < SHORTEST:
             continue
-        rows.append({"suite": "portable" if options.portable else "shapes", "case": name, "ours": round(ours, 2), "peer": round(peer, 2),
+        suite = "portable" if options.portable else "linear" if operation == "linear" else "shapes"
+        rows.append({"suite": suite, "case": name, "ours": round(ours, 2), "peer": round(peer, 2),
                      "unit": "us", "ratio": round(peer / ours, 3), "error": excess, "kernel": kernel, "seed": options.seed,
                      "device": device, "command": command, **({"pytorch": round(pytorch, 2)} if others else {})})
         if sys.stderr.isatty():
             print(f"\r{len(rows)} of {options.rows}", end="", file=sys.stderr)
-        if options.limit and time.monotonic() - options.begin > options.limit:
-            break
     rows.sort(key=lambda row: row["ratio"])
     shown = [row for row in rows if row["ratio"] < 1][: options.show]
     for row in shown:

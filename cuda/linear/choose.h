@@ -22,7 +22,9 @@
     X(LINEAR_STORED_N64_SM90, "stored_n64_sm90", "linear/stored/n64_sm90.cu", "F16, BF16, 2 to 64 rows of x, Hopper") \
     X(LINEAR_STORED_MANY, "stored_many", "linear/stored/many.cu", "any stored type but F32, many rows of x") \
     X(LINEAR_STORED_MANY_SM90, "stored_many_sm90", "linear/stored/many_sm90.cu", \
-      "F16, BF16, more than 64 rows of x, rows of whole vectors, Hopper") \
+      "F16, BF16, more rows of x, or rows of W no multiple of 4, of whole vectors, Hopper") \
+    X(LINEAR_STORED_PADDED_SM90, "stored_padded_sm90", "linear/stored/many_sm90.cu", \
+      "F16, BF16, 2 rows of x and more, other rows of 24 columns and more, copied to whole vectors, Hopper") \
     X(LINEAR_F32_3XTF32, "f32_3xtf32", "gemm/matmul_3xtf32.cu", "F32, 2 to 64 rows of x, or at most 640^3 products") \
     X(LINEAR_F32_MATMUL, "f32_matmul", "gemm/matmul.cu", \
       "F32, more than 8 rows of x, Hopper: the product of matrices") \
@@ -88,6 +90,7 @@ static inline int64_t linear_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 enum {
     LINEAR_MOST_INT = 2147483647,
+    LINEAR_PADDED_COLS = 24, /* of 16-bit rows that are copied, at least: docs/experiments/2026-11-28-linear.md */
     LINEAR_WARPS = 8,             /* of a block of packed_n1 and packed_n4, at most */
     LINEAR_N4 = 4,                /* rows of x that packed_n4 takes */
     LINEAR_RING_STAGES = 3,       /* of a ring before Hopper, which has no bulk copies, */
@@ -467,9 +470,11 @@ static inline linear_kernel linear_choose_stored(const vb_gpu *gpu, const linear
         if (s->n <= 64 && s->rows <= most && s->cols <= most && s->cols > 0 && s->cols % 8 == 0 && s->rows % 4 == 0 &&
             s->inputs_aligned && s->output_aligned && s->bias_aligned)
             return LINEAR_STORED_N64_SM90;
-        if (s->n > 64 && s->n <= most && s->rows <= most && s->cols <= most && s->cols > 0 && s->cols % 8 == 0 &&
-            s->inputs_aligned && s->output_aligned)
-            return LINEAR_STORED_MANY_SM90;
+        const bool fits = s->n <= most && s->rows <= most && s->cols <= most && s->cols > 0 && s->output_aligned;
+        const bool few = s->n <= 32 && s->cols % 64 == 0; /* stored_n32's */
+        if (fits && !few && s->cols % 8 == 0 && s->inputs_aligned) return LINEAR_STORED_MANY_SM90;
+        if (fits && !few && s->cols >= LINEAR_PADDED_COLS && s->rows * vb_ceil_div(s->cols, 8) <= LINEAR_MOST_INT)
+            return LINEAR_STORED_PADDED_SM90;
     }
     if (!f32 && gpu->capability >= (s->type == VB_BF16 ? 80 : 75) && s->n > (plain ? 1 : 8))
         return plain && s->n <= 32 && s->cols % 64 == 0 ? LINEAR_STORED_N32 : LINEAR_STORED_MANY;

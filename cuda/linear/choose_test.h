@@ -71,7 +71,11 @@ static void check_linear(const linear_shape *s, const linear_choice *c, const vb
                      s->cols <= 1 << 27);
         break;
     case LINEAR_STORED_MANY_SM90:
-        CHECK_LINEAR(stored && s->n > 64 && s->cols % 8 == 0 && s->inputs_aligned && s->output_aligned &&
+        CHECK_LINEAR(stored && s->n > 1 && s->cols % 8 == 0 && s->inputs_aligned && s->output_aligned &&
+                     gpu->capability == 90 && (s->type == VB_F16 || s->type == VB_BF16));
+        break;
+    case LINEAR_STORED_PADDED_SM90:
+        CHECK_LINEAR(stored && s->n > 1 && (s->cols % 8 != 0 || !s->inputs_aligned) && s->output_aligned &&
                      gpu->capability == 90 && (s->type == VB_F16 || s->type == VB_BF16));
         break;
     case LINEAR_STORED_MANY: CHECK_LINEAR(stored && !f32 && gpu->capability >= (s->type == VB_BF16 ? 80 : 75)); break;

@@ -28,7 +28,8 @@ static vb_status run(const linear_choice &c, const LinearArgs &a, const LinearEx
     case LINEAR_STORED_N32: return stored_n32(a, type, stream);
     case LINEAR_STORED_N64_SM90: return stored_n64_sm90(a, type, stream);
     case LINEAR_STORED_MANY: return stored_many(a, type, stream);
-    case LINEAR_STORED_MANY_SM90: return stored_many_sm90(a, type, stream);
+    case LINEAR_STORED_MANY_SM90:
+    case LINEAR_STORED_PADDED_SM90: return stored_many_sm90(a, type, stream);
     case LINEAR_F32_3XTF32: return f32_3xtf32(a, stream);
     case LINEAR_F32_MATMUL: return f32_matmul(a, stream);
     case LINEAR_F32_TILES: return f32_tiles(a, stream);

@@ -1,14 +1,16 @@
-// many_sm90.cu: y = x W^T + bias for more than 64 rows of x and weights of F16 or BF16 on Hopper: Hopper's product of
-// matrices (gemm/gemm_sm90_kernel.cuh), whose sums stay in float32.
+// many_sm90.cu: y = x W^T + bias for many rows of x and weights of F16 or BF16 on Hopper: Hopper's product of matrices
+// (gemm/gemm_sm90_kernel.cuh), whose sums stay in float32.
 //
 //   moves    4 n cols bytes of x, 2 n cols of narrowed rows twice, 2 rows cols of W, 4 n rows of y
 //   bound    the tensor cores
 //
-// x is narrowed first: to F16, each row scaled by a power of two, or to BF16.
+// x is narrowed first: to F16, each row scaled by a power of two, or to BF16. Rows of W that are no whole vectors are
+// copied to rows that are (6 rows cols bytes), with zeros behind them.
 
 #include "gemm/gemm_sm90_kernel.cuh"
 #include "gemm/wgmma_widths.cuh"
 #include "linear/stored/narrow.cuh"
+#include "runtime/pad.cuh"
 
 namespace vb {
 
@@ -18,17 +20,24 @@ namespace {
 
 template <class T>
 vb_status product(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
+    const PaddedRows padded = {1, 1, a.rows, a.cols, 0, 0, a.cols};
+    const bool pads = a.cols % 8 != 0 || !aligned16((const T *)a.w);
+    const int64_t cols = padded.per_row() * 8, w_bytes = pads ? padded.bytes() : 0;
+    char *memory;
+    VB_TRY(workspace((void **)&memory, w_bytes + narrow_bytes<T>(a.n, cols), stream));
+    if (pads) VB_TRY(pad_rows<false>(stream, PadCopy(memory, a.w, padded)));
+    const void *const w = pads ? memory : a.w;
     NarrowRows<T> x;
-    VB_TRY(narrow_rows<true>(&x, a.x, a.n, a.cols, a.cols, stream));
-    const GemmPlan plan = plan_linear(a.n, a.cols, a.rows, multiprocessors(stream));
+    VB_TRY(narrow_rows(&x, memory + w_bytes, a.x, a.n, a.cols, cols, stream));
+    const GemmPlan plan = plan_linear(a.n, cols, a.rows, multiprocessors(stream));
     GemmProblem<float> p = {};
-    p.c = a.y, p.c_stride = a.rows, p.m = (int)a.n, p.n = (int)a.rows, p.k = (int)a.cols;
+    p.c = a.y, p.c_stride = a.rows, p.m = (int)a.n, p.n = (int)a.rows, p.k = (int)cols;
     p.steps = ceil_div(p.k, product_depth), p.group_rows = plan.group_rows;
     p.inverse = x.inverse, p.bias = a.bias, p.ksplit = 1;
     const auto run = [&](auto bn, auto pair) {
         p.ksplit = pair.value ? 1 : smaller(plan.ksplit, p.steps);
         return launch_gemm_sm90<T, float, 128, bn.value, pair.value, false, false, false, true>(
-            x.rows, a.cols, a.cols, a.w, a.cols, a.cols, type, p, stream);
+            x.rows, cols, cols, w, cols, cols, type, p, stream);
     };
     switch (plan.tile) {
     case TILE_128x256_PAIR: return run(Constant<256>(), Constant<1>());

@@ -58,16 +58,27 @@ struct NarrowRows {
     float *inverse; // [n]
 };
 
-// VECTORS: rows are whole vectors.
+template <class T>
+int64_t narrow_bytes(int64_t n, int64_t stride) {
+    return n * stride * (int64_t)sizeof(T) + n * (int64_t)sizeof(float);
+}
+// In memory of narrow_bytes. VECTORS: rows are whole vectors.
 template <bool VECTORS = false, class T>
-vb_status narrow_rows(NarrowRows<T> *to, const float *x, int64_t n, int64_t cols, int64_t stride, vb_stream *stream) {
-    void *scratch;
-    VB_TRY(workspace(&scratch, n * stride * (int64_t)sizeof(T) + n * (int64_t)sizeof(float), stream));
-    to->rows = (T *)scratch, to->inverse = (float *)(to->rows + n * stride);
+vb_status narrow_rows(NarrowRows<T> *to, void *memory, const float *x, int64_t n, int64_t cols, int64_t stride,
+                      vb_stream *stream) {
+    to->rows = (T *)memory, to->inverse = (float *)(to->rows + n * stride);
     const bool vectors = VECTORS || (cols % 4 == 0 && stride % 4 == 0 && aligned16(x));
     return launch_overlapped(stream, (unsigned)n, 256, 0,
                              vectors ? narrow_kernel<T, 4> : narrow_kernel<T, VECTORS ? 4 : 1>, to->rows, to->inverse,
                              x, cols, stride);
+}
+
+// The same in the workspace.
+template <bool VECTORS = false, class T>
+vb_status narrow_rows(NarrowRows<T> *to, const float *x, int64_t n, int64_t cols, int64_t stride, vb_stream *stream) {
+    void *memory;
+    VB_TRY(workspace(&memory, narrow_bytes<T>(n, stride), stream));
+    return narrow_rows<VECTORS>(to, memory, x, n, cols, stride, stream);
 }
 
 } // namespace
