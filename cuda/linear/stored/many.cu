@@ -9,6 +9,7 @@
 //   shared   two buffers of (128 + 64) x 32 elements, 30 KiB
 //   bound    the unpacking of codes for the quantized types, shared memory for the others
 
+#include "arch/sm90.cuh"
 #include "linear/stored/narrow.cuh"
 #include "linear/stored/read8.cuh"
 #include "linear/stored/tile.cuh"
@@ -34,12 +35,23 @@ struct OddRows { // of a plain type, not starting at 16 bytes
     }
 };
 
+// Whether code for Hopper has the kernel: its own take rows of whole vectors of 16 bits.
+template <class Weights>
+constexpr bool on_hopper = true;
+template <>
+constexpr bool on_hopper<Stored<half>> = false;
+template <>
+constexpr bool on_hopper<Stored<bf16>> = false;
+
 // ---- product --------------------------------------------------------------------------------------------------------
 
 template <class T, class Weights>
 __global__ void __launch_bounds__(256)
     many_kernel(float *y, const T *x, const float *inverse, Weights weights, const float *bias, int64_t n,
                        int64_t rows, int64_t cols, int64_t stride) {
+#ifdef VB_SM90A
+    if (!on_hopper<Weights>) return;
+#endif
     wait_for_previous_kernel();
     release_next_kernel();
     __shared__ __align__(16) T ws[2][tile_rows][tile_stride], xs[2][tile_tokens][tile_stride];
@@ -89,8 +101,9 @@ vb_status gemm_stored(const LinearArgs &a, vb_stream *stream) {
 } // namespace
 
 vb_status stored_many(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
-    if (a.cols % 8 != 0 && type == VB_F16) return gemm<half>(a, OddRows<half>{(const half *)a.w}, stream);
-    if (a.cols % 8 != 0 && type == VB_BF16) return gemm<bf16>(a, OddRows<bf16>{(const bf16 *)a.w}, stream);
+    const bool odd = a.cols % 8 != 0 || gpu_of(stream).hopper; // on Hopper: y begins anywhere
+    if (odd && type == VB_F16) return gemm<half>(a, OddRows<half>{(const half *)a.w}, stream);
+    if (odd && type == VB_BF16) return gemm<bf16>(a, OddRows<bf16>{(const bf16 *)a.w}, stream);
     switch (type) {
 #define X(type, Block) case type: return gemm_stored<Block>(a, stream);
         VB_NARROW_WEIGHT_TYPES(X)

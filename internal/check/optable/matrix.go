@@ -227,6 +227,7 @@ func linearOp() *Op {
 		if !t.Quantized() {
 			cases = append(cases, Case{Label: "odd_columns", Type: t, Dims: []int{3, 127, 5}}, Case{Label: "odd_columns", Type: t, Dims: []int{1, 255, 127}},
 				Case{Label: "odd_columns", Type: t, Dims: []int{66, 139, 132}, Flags: "bias"}, Case{Label: "odd_columns", Type: t, Dims: []int{131, 1034, 257}},
+				Case{Label: "few_columns", Type: t, Dims: []int{33, 17, 9}, Flags: "bias"},
 				Case{Label: "part_of_a_tile", Type: t, Dims: []int{2, 8, 4}, Flags: "bias"}, Case{Label: "part_of_a_tile", Type: t, Dims: []int{15, 520, 132}, Flags: "bias"},
 				Case{Label: "part_of_a_tile", Type: t, Dims: []int{31, 1032, 260}}, Case{Label: "part_of_a_tile", Type: t, Dims: []int{64, 1096, 516}, Flags: "bias"},
 				Case{Label: "many", Type: t, Dims: []int{66, 72, 131}, Flags: "bias"}, Case{Label: "many", Type: t, Dims: []int{130, 520, 260}, Flags: "bias"},
