@@ -44,7 +44,7 @@ template <class Block>
 struct ManyTile {
     using P = Packed<Block>;
     uint32_t v[2][P::values]; // floats: the upper bytes of halves
-    // small: four halves, and four that are added; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]; k2; k6 + 128; e4m3
+    // small: four halves, and four addends, times 64; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]; k2; k6 + 128; e4m3
     uint32_t scales[2][P::small && !P::mins ? 2 : 4];
     __half2 d[2]; // k4: {d, -dmin}; k2: {d, -dmin / 16}; k6: d of both rows; all times 64
 
@@ -58,18 +58,19 @@ struct ManyTile {
                     const uint32_t word = w.words[r * P::words + i];
                     v[r][i] = P::half_bytes(word, ~word), v[r][i + P::words] = P::half_bytes(word >> 16, ~(word >> 16));
                 }
-        if constexpr (P::powers) { // to halves: values beyond them are far outside of trained weights
-            const auto halves = [](uint32_t two) {
-                return as_word(__floats2half2_rn(P::scale_of_bits(two & 0xffff), P::scale_of_bits(two >> 16)));
+        if constexpr (P::small) {
+            const auto halves = [](uint32_t two) { // of powers, values beyond halves are far outside of trained weights
+                __half2 v = as_half2(two);
+                if constexpr (P::powers)
+                    v = __floats2half2_rn(P::scale_of_bits(two & 0xffff), P::scale_of_bits(two >> 16));
+                return as_word(__hmul2(v, splat(half_unit)));
             };
             scales[0][0] = halves(w.scales[0].x), scales[0][1] = halves(w.scales[0].y);
             scales[1][0] = halves(w.scales[0].z), scales[1][1] = halves(w.scales[0].w);
-        } else if constexpr (P::small) {
-            scales[0][0] = w.scales[0].x, scales[0][1] = w.scales[0].y, scales[1][0] = w.scales[0].z,
-            scales[1][1] = w.scales[0].w;
-            if constexpr (P::mins)
-                scales[0][2] = w.scales[1].x, scales[0][3] = w.scales[1].y, scales[1][2] = w.scales[1].z,
-                scales[1][3] = w.scales[1].w;
+            if constexpr (P::mins) {
+                scales[0][2] = halves(w.scales[1].x), scales[0][3] = halves(w.scales[1].y);
+                scales[1][2] = halves(w.scales[1].z), scales[1][3] = halves(w.scales[1].w);
+            }
         } else if constexpr (P::k4) {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
@@ -103,7 +104,7 @@ struct ManyTile {
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 const auto of_group = [&](uint32_t two) {
-                    return __hmul2(as_half2(__byte_perm(two, 0, i & 2 ? 0x3232 : 0x1010)), splat(half_unit));
+                    return i & 2 ? __high2half2(as_half2(two)) : __low2half2(as_half2(two));
                 };
                 scale[r] = of_group(scales[r][i >> 2]);
                 if constexpr (P::mins) offset[r] = of_group(scales[r][2 + (i >> 2)]);
