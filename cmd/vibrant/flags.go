@@ -342,6 +342,7 @@ func (m *modelFlags) open(cmd *cobra.Command) (*vibrant.Model, error) {
 	m.printNotes(cmd)
 	progress := newProgress(cmd.ErrOrStderr())
 	defer progress.done()
+	m.ranks.met = true
 	model, err := vibrant.Open(cmd.Context(), m.model, append(options, vibrant.WithProgress(progress.loading))...)
 	if err != nil {
 		return nil, err

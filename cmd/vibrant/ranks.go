@@ -17,6 +17,7 @@ type rankFlags struct {
 	use, exchange string
 	timeout       time.Duration
 	config        *gpu.RanksConfig // nil for one process
+	met           bool             // or tried to: vibrant.Open tells the others of its errors
 }
 
 // errFollowed says that this process was a rank above 0, and that rank 0 has ended.
@@ -24,6 +25,9 @@ var errFollowed = errors.New("followed rank 0")
 
 // lastWords is how long a command may take to end after a rank was lost.
 const lastWords = 3 * time.Second
+
+// farewell is how long a rank that fails before it has met the others waits for them, to say why.
+const farewell = 10 * time.Second
 
 // addRanks has a command run as several processes, of which rank 0 talks. others are flags that go without a model.
 func (m *modelFlags) addRanks(c *cobra.Command, others ...string) {
@@ -33,7 +37,8 @@ func (m *modelFlags) addRanks(c *cobra.Command, others ...string) {
 	f.StringVar(&m.ranks.exchange, "exchange", "auto", "how ranks exchange: nccl, tcp, or auto (nccl between GPUs)")
 	complete(c, "ranks", func() []string { return []string{"auto", "off"} })
 	complete(c, "exchange", func() []string { return []string{"auto", "nccl", "tcp"} })
-	before := c.PreRunE
+	before, run := c.PreRunE, c.RunE
+	c.RunE = func(cmd *cobra.Command, args []string) error { return m.ranks.tell(cmd.Context(), run(cmd, args)) }
 	c.PreRunE = func(cmd *cobra.Command, args []string) error {
 		for _, name := range others {
 			if cmd.Flags().Changed(name) {
@@ -43,24 +48,42 @@ func (m *modelFlags) addRanks(c *cobra.Command, others ...string) {
 		if err := m.readRanks(cmd); err != nil {
 			return err
 		}
-		if err := before(cmd, args); err != nil || m.ranks.config == nil || m.ranks.config.Rank == 0 {
-			return err
-		}
-		if cmd.Name() == "chat" { // whose argument is a model
-			if err := m.modelArgument(args); err != nil {
+		return m.ranks.tell(cmd.Context(), func() error {
+			if err := before(cmd, args); err != nil || m.ranks.config == nil || m.ranks.config.Rank == 0 {
 				return err
 			}
-		}
-		model, err := m.open(cmd)
-		if err != nil {
-			return err
-		}
-		defer model.Close()
-		if err := model.Follow(cmd.Context()); err != nil {
-			return err
-		}
-		return errFollowed
+			if cmd.Name() == "chat" { // whose argument is a model
+				if err := m.modelArgument(args); err != nil {
+					return err
+				}
+			}
+			model, err := m.open(cmd)
+			if err != nil {
+				return err
+			}
+			defer model.Close()
+			if err := model.Follow(cmd.Context()); err != nil {
+				return err
+			}
+			return errFollowed
+		}())
 	}
+}
+
+// tell has the other ranks end with an error that this one had before it met them, such as a file that is not there. They would wait
+// for it until their time is over. It returns the error.
+func (r *rankFlags) tell(ctx context.Context, err error) error {
+	if err == nil || r.config == nil || r.met || ctx.Err() != nil {
+		return err
+	}
+	r.met = true
+	config := *r.config
+	config.Timeout, config.Lost = min(config.Timeout, farewell), nil
+	if others, e := gpu.JoinRanks(ctx, config); e == nil {
+		others.Fail(err)
+		others.Close()
+	}
+	return err
 }
 
 // readRanks reads what a launcher says.

@@ -198,6 +198,34 @@ func TestRanksThatDifferSayWhatDiffers(t *testing.T) {
 	}
 }
 
+// TestARankThatFailsBeforeItMeetsTheOthersIsNamed has a rank without the file, or with a command line that it refuses: the others end
+// at once with its reason, in place of a wait of two minutes.
+func TestARankThatFailsBeforeItMeetsTheOthersIsNamed(t *testing.T) {
+	m := write(t, "m.gguf", testmodel.Random(testmodel.Tiny))
+	for _, c := range []struct {
+		who, status int
+		args        []string // of who
+		pattern     string
+	}{
+		{1, 1, []string{"complete", "-m", "absent.gguf", "--ids", "1", "--device", "cpu"}, `no such model: "absent.gguf"`},
+		{0, 1, []string{"complete", "-m", "absent.gguf", "--ids", "1", "--device", "cpu"}, `no such model: "absent.gguf"`},
+		{0, 2, []string{"complete", "-m", m, "once upon a time", "--device", "cpu"}, `the text is -p "once upon a time"`},
+	} {
+		start := time.Now()
+		ranks := launch(t, 2, nil, func(rank int) []string {
+			if rank == c.who {
+				return c.args
+			}
+			return []string{"complete", "-m", m, "--ids", "1", "--device", "cpu"}
+		})
+		ranks[c.who].wantLine(t, c.status, c.pattern)
+		ranks[1-c.who].wantLine(t, 1, fmt.Sprintf(`rank %d \(process \d+ on .*\): .*`, c.who)+c.pattern)
+		if took := time.Since(start); took > time.Minute {
+			t.Errorf("rank %d failed at once, the other ended after %v", c.who, took)
+		}
+	}
+}
+
 func TestAHostThatDoesNotAnswerEndsTheOthers(t *testing.T) {
 	m := write(t, "m.gguf", testmodel.Random(testmodel.Tiny))
 	for absent, pattern := range []string{`rank 0 at 127[.\d]+:\d+ does not answer within 1s`, `rank 1 of 2 did not answer at 127[.\d]+:\d+ within 1s`} {
