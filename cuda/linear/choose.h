@@ -74,6 +74,7 @@ typedef struct linear_units {
     int row_blocks, token_blocks;
     int whole, ksplit;          /* units that one block computes; blocks that share the columns of each of the others */
     int multiprocessors;
+    int spread;                 /* 0, or the tiles of the others are spread over all: most blocks that share a unit */
     double time;                /* in units of 0.9 us */
 } linear_units;
 
@@ -99,6 +100,7 @@ enum {
     LINEAR_MANY_TOKENS = 64,      /* of a unit of packed_many before Hopper and after it */
     LINEAR_HALF_GROUP = 64,       /* columns of gated rows that share an exponent */
     LINEAR_SHARED_UNITS = 8192,   /* units with counters, at most */
+    LINEAR_MOST_SPREAD = 8,       /* blocks that share a unit whose round is spread */
     LINEAR_MOST_TOKENS = 4096,    /* rows of x in one go: bounds the workspace */
     LINEAR_ADAPTED_RANKS = 32,    /* that kernels add within a product, at most */
     LINEAR_LEFT_SUMS = 65536,     /* floats of x V that an operation of one row leaves for the next, at most */
@@ -128,7 +130,7 @@ static inline int linear_most_by_items(const vb_gpu *gpu) { return gpu->hopper ?
 static inline int64_t linear_tile_rows(int64_t rows) { return vb_ceil_div(rows, VB_PACKED_ROWS); }
 
 static inline linear_choice linear_choice_of(linear_kernel kernel) {
-    const linear_choice c = {kernel, {0, 0, 0, 0, 0, 0, 0, 0, 0}, {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
+    const linear_choice c = {kernel, {0, 0, 0, 0, 0, 0, 0, 0, 0}, {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
     return c;
 }
 
@@ -302,17 +304,18 @@ static inline bool linear_in_pairs(const vb_gpu *gpu, int64_t rows) {
 /* ---- units ------------------------------------------------------------------------------------------------------- */
 
 static inline int64_t linear_unit_count(const linear_units *u) {
+    if (u->spread) return u->whole;
     return u->whole + (int64_t)(u->row_blocks * u->token_blocks - u->whole) * u->ksplit;
 }
 /* Multiprocessors that have work; all blocks of a cluster are there at once. */
 static inline int linear_unit_blocks(const linear_units *u) {
     const int together = u->pair * (u->cluster > 1 ? u->cluster : 1);
+    if (u->spread) return u->multiprocessors;
     return (int)linear_min(linear_unit_count(u), u->multiprocessors / together) * together;
 }
 static inline int64_t linear_partial_bytes(const linear_units *u) {
-    return u->ksplit > 1 ? (int64_t)(u->row_blocks * u->token_blocks - u->whole) * u->pair * u->ksplit *
-                               LINEAR_UNIT_ROWS * u->tokens * 4
-                         : 0;
+    const int64_t shares = u->spread ? u->spread : u->ksplit > 1 ? u->ksplit : 0;
+    return (int64_t)(u->row_blocks * u->token_blocks - u->whole) * u->pair * shares * LINEAR_UNIT_ROWS * u->tokens * 4;
 }
 
 /* The blocks of a cluster of packed_n32_sm90 that share the columns of a unit: 1, 2, 4 or 8. */
@@ -330,7 +333,8 @@ static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format
                                              int64_t cols, bool swiglu, int multiprocessors, int most_cluster) {
     const bool wide = linear_has_wgmma(gpu);
     const int64_t k_tiles = linear_row_tiles(f, cols);
-    linear_units best = {wide ? LINEAR_PACKED_MANY_SM90 : LINEAR_PACKED_MANY, 0, 0, 0, 0, 0, 0, 0, multiprocessors, 0};
+    linear_units best = {
+        wide ? LINEAR_PACKED_MANY_SM90 : LINEAR_PACKED_MANY, 0, 0, 0, 0, 0, 0, 0, multiprocessors, 0, 0};
     if (wide && n <= LINEAR_N32) {
         best.kernel = LINEAR_PACKED_N32_SM90;
         best.tokens = LINEAR_N32, best.pair = 1, best.cluster = linear_n32_sm90_cluster(rows, k_tiles, multiprocessors);
@@ -369,6 +373,17 @@ static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format
             plan.whole = ksplit > 1 ? blocks - rest : blocks, plan.ksplit = ksplit;
             plan.time = blocks / places * (all + end) + (double)vb_ceil_div(rest * ksplit, places) * (share + add);
             if (best.time == 0 || plan.time < best.time) best = plan;
+        }
+        /* Units of a round that is not full are spread over all multiprocessors, tile by tile. */
+        const int64_t each = rest * k_tiles / places; /* tiles of a block, at least */
+        if (wide && swiglu && tokens == 64 && token_blocks == 1 && each > 0) {
+            plan.whole = blocks - rest, plan.ksplit = 1;
+            plan.spread = (int)vb_ceil_div(k_tiles - 1, each) + 1;
+            plan.time = blocks / places * (all + end) +
+                        all * (double)vb_ceil_div(rest * k_tiles, places) / (double)k_tiles + end + 3 +
+                        0.25 * plan.spread;
+            if (plan.time < best.time && plan.spread <= LINEAR_MOST_SPREAD) best = plan;
+            plan.spread = 0;
         }
         /* Where some multiprocessors would have two units and others one, each has one, and shares of the others lie
          * beside them. A unit takes two thirds of the time alone. */
@@ -533,7 +548,7 @@ typedef struct linear_feed_forward_choice {
 static inline linear_feed_forward_choice choose_feed_forward(const linear_shape *gate, vb_dtype up, vb_layout up_layout,
                                                              vb_dtype down, vb_layout down_layout, const vb_gpu *gpu) {
     linear_feed_forward_choice c = {
-        LINEAR_COMPOSED, {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
+        LINEAR_COMPOSED, {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
     const int64_t most = LINEAR_MOST_INT - VB_PACKED_ROWS;
     const int64_t few = linear_has_wgmma(gpu) ? LINEAR_N32_HOPPER : LINEAR_FEW_UNITS;
     if (gpu->capability < 80 || gate->layout != VB_PACKED || up_layout != VB_PACKED || down_layout != VB_PACKED ||

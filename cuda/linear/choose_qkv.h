@@ -139,7 +139,7 @@ static inline bool linear_norms_heads(const vb_gpu *gpu, const linear_qkv_shape 
 
 static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const vb_gpu *gpu) {
     const linear_items no_items = {0, 0, 0, 0, 0, 0, 0, 0, 0};
-    const linear_units no_units = {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    const linear_units no_units = {LINEAR_NONE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     linear_qkv_choice c = {LINEAR_COMPOSED, false, false, false, false, no_items, no_items, no_units, no_units,
                            LINEAR_QKV_NOTHING, false};
     if (s->q_layout != VB_PACKED || s->k_layout != VB_PACKED || s->v_layout != VB_PACKED || s->k_type != s->q_type ||

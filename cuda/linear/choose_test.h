@@ -41,6 +41,12 @@ static void check_units(const linear_units *u, const vb_gpu *gpu, int64_t n, int
     CHECK_UNITS(wide || (u->tokens == LINEAR_MANY_TOKENS && u->pair == 1 && u->cluster == 0));
     CHECK_UNITS(u->whole <= u->row_blocks * u->token_blocks && u->ksplit >= 1 && u->ksplit <= 8);
     CHECK_UNITS(u->ksplit == 1 || (u->row_blocks * u->token_blocks - u->whole) * u->pair <= LINEAR_SHARED_UNITS);
+    /* A spread unit lies in the tiles of at most so many blocks, and a block has some of each of two units at most. */
+    const int spread_units = u->row_blocks * u->token_blocks - u->whole;
+    CHECK_UNITS(u->spread == 0 || (u->tokens == 64 && u->token_blocks == 1 && u->pair == 1 && u->cluster == 0 &&
+                                   u->ksplit == 1 && u->spread >= 2 && u->spread <= LINEAR_MOST_SPREAD &&
+                                   u->whole % u->multiprocessors == 0 && spread_units > 0 &&
+                                   spread_units < u->multiprocessors));
     CHECK_UNITS(u->cluster <= 8 && (u->cluster == 0 || (u->pair == 1 && u->ksplit == 1)));
     CHECK_UNITS(linear_unit_blocks(u) >= 1 && linear_partial_bytes(u) >= 0);
 }

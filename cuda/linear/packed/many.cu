@@ -176,7 +176,8 @@ int set_units(Product *product, const ManyX &x, const linear_units &units, vb_st
     product->arrived = x.arrived ? x.arrived : counters(stream), product->n = x.n;
     product->cols = (int)x.cols, product->k_tiles = (int)Packed<Block>::tiles_of(x.cols);
     product->token_blocks = Quotient(units.token_blocks), product->ksplit = Quotient(larger(units.ksplit, 1));
-    product->whole = units.whole, product->cluster = units.cluster, product->pair = units.pair;
+    product->whole = units.whole, product->spread = units.spread;
+    product->cluster = units.cluster, product->pair = units.pair;
     product->shares = Quotient(larger(units.cluster, 1));
     return product->units = (int)linear_unit_count(&units);
 }
@@ -234,7 +235,8 @@ vb_status wgmma_product(const ManyX &x, Product product, const linear_units &uni
 template <class Block, bool SWIGLU>
 vb_status multiply(const ManyX &x, Product product, const linear_units &units, vb_stream *stream, Before before) {
     set_units<Block>(&product, x, units, stream);
-    product.beside = before != makes_x && (units.ksplit == 1 || x.arrived);
+    const bool shares = units.ksplit > 1 || units.spread;
+    product.beside = before != makes_x && (!shares || x.arrived);
     product.late = product.beside && before == makes_h;
 #ifdef VB_WITH_SM90
     if (units.kernel == LINEAR_PACKED_N32_SM90) return n32_sm90_product<Block, SWIGLU>(x.x, x.cols, product, stream);

@@ -204,9 +204,11 @@ struct Product {
     unsigned *arrived = nullptr;    // a counter for each shared unit, 0 between kernels
     int64_t n = 0;
     int cols = 0; // of x in memory: the last tile may lack some, which are zeros
-    // units: `whole` ones, then `ksplit` shares for each of the others
+    // units: `whole` ones, then `ksplit` shares for each of the others, or their tiles spread
     int k_tiles = 0, whole = 0, units = 0;
     Quotient token_blocks{1}, ksplit{1};
+    // > 0: the tiles of the units after whole ones are spread over all blocks, of which so many share a unit at most
+    int spread = 0;
     bool same_tokens = false; // all units of a block are of the same rows of x
     bool beside = false; // runs beside the kernel before it, whose results it does not read, and ends after it
     // blocks that share the columns of a unit and have no other; 0 where a block takes a unit after the other
@@ -269,6 +271,9 @@ VB_DEVICE const uint8_t *first_tile(const Product &p, const Unit &unit, int warp
 // Four warps, which compute 64 rows of a unit and finish them by themselves: on Hopper a warpgroup.
 constexpr int group_threads = 128, unit_groups = unit_threads / group_threads;
 VB_DEVICE int group_of_thread() { return threadIdx.x / group_threads; }
+VB_DEVICE void groups_sync() { // of both groups
+    asm volatile("bar.sync %0, %1;" ::"n"(unit_groups + 1), "n"(unit_threads) : "memory");
+}
 VB_DEVICE void group_sync() {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + group_of_thread()), "n"(group_threads) : "memory");
 }
@@ -323,25 +328,31 @@ VB_DEVICE void load_inverse(float *inverse, const Product &p, int64_t token0, bo
     }
 }
 
-// For a share of a unit: whether this group is the last share to come, and has the sums of all in c.
-template <int TOKENS, int THREADS = unit_threads>
+// For a share of a unit: whether this group is the last share to come, and has the sums of all in c. BOTH: both groups
+// of a block come together.
+template <int TOKENS, int THREADS = unit_threads, bool BOTH = false>
 VB_DEVICE bool add_shares(const Product &p, const Unit &unit, float (&c)[TOKENS * unit_rows / THREADS]) {
     constexpr int fours = TOKENS * unit_rows / THREADS / 4; // of a thread
     const int ksplit = unit.ksplit;
     if (ksplit == 1) return true;
     __shared__ bool lasts[unit_groups];
-    bool &last = lasts[group_of_thread()];
-    unsigned *const arrived = p.arrived + unit.nth * unit_groups + group_of_thread();
-    float4 *const sums =
-        reinterpret_cast<float4 *>(p.partial) + (int64_t)unit.nth * ksplit * (fours * THREADS) + threadIdx.x;
+    const int group = BOTH ? 0 : group_of_thread();
+    bool &last = lasts[group];
+    unsigned *const arrived = p.arrived + unit.nth * unit_groups + group;
+    float4 *const sums = reinterpret_cast<float4 *>(p.partial) +
+                         (int64_t)unit.nth * (BOTH ? p.spread : ksplit) * (fours * THREADS) + threadIdx.x;
+    const auto sync = [] {
+        if constexpr (BOTH) groups_sync();
+        else group_sync();
+    };
     const auto of_share = [&](int share) { return sums + share * (fours * THREADS); };
     float4 *const own = of_share(unit.share);
 #pragma unroll
     for (int j = 0; j < fours; j++)
         __stcg(own + j * THREADS, make_float4(c[4 * j], c[4 * j + 1], c[4 * j + 2], c[4 * j + 3]));
-    group_sync();
+    sync();
     // releases all threads' writes, acquires the other blocks' writes
-    if (threadIdx.x % group_threads == 0) {
+    if (threadIdx.x % (BOTH ? unit_threads : group_threads) == 0) {
         unsigned before = 0;
 #if __CUDA_ARCH__ >= 700
         asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(arrived) : "memory");
@@ -349,7 +360,7 @@ VB_DEVICE bool add_shares(const Product &p, const Unit &unit, float (&c)[TOKENS 
         last = before == (unsigned)ksplit - 1;
         if (last) *arrived = 0;
     }
-    group_sync();
+    sync();
     if (!last) return false;
     // The sum of two is the same in any order: this group's sums need not be read again. More are added in order.
     const int first = ksplit == 2 ? unit.share ^ 1 : 0, end = ksplit == 2 ? first + 1 : ksplit;

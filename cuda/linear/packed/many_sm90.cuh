@@ -95,6 +95,31 @@ VB_DEVICE void load_gate_and_up(LaneTile<Block> &to, const uint8_t *gate, int64_
 
 #endif
 
+// The work of a block where the tiles of the units after the whole ones are spread over all blocks: first an equal part
+// of these tiles, which lies in one or two units, then whole units.
+struct Spread {
+    int block = 0, blocks = 1, first = 0, end = 0; // its tiles, of all of them
+    int nth = 0, pieces = 0;                       // the unit they begin in, and how many they lie in
+
+    VB_DEVICE Spread(const Product &p, int block, int blocks) : block(block), blocks(blocks) {
+        if (!p.spread) return;
+        const int all = tiles(p);
+        first = all * block / blocks, end = all * (block + 1) / blocks;
+        nth = first / p.k_tiles, pieces = ceil_div(end, p.k_tiles) - nth;
+    }
+    static VB_DEVICE int tiles(const Product &p) { return (ceil_div(p.tile_rows, unit_warps) - p.whole) * p.k_tiles; }
+    VB_DEVICE Unit piece(const Product &p, int i) const {
+        const int all = tiles(p), unit = nth + i, begin = unit * p.k_tiles;
+        const auto block_of = [&](int tile) { return ((tile + 1) * blocks - 1) / all; };
+        Unit u;
+        u.rows = p.whole + unit, u.tokens = 0, u.nth = unit;
+        u.k0 = larger(first - begin, 0), u.k1 = smaller(end - begin, p.k_tiles);
+        const int from = block_of(begin);
+        u.share = block - from, u.ksplit = block_of(begin + p.k_tiles - 1) - from + 1;
+        return u;
+    }
+};
+
 // A product whose sum over ranks may follow (runtime/early.cuh).
 struct EarlyProduct : Product {
     int first_rows = 0, all_rows = 0; // the block of 128 rows of W that comes first, and how many there are; or 0
@@ -116,9 +141,13 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
               cluster = larger(pair, product.cluster);
     const int rank = cluster > 1 ? sm90::cluster_rank() : 0;
     const auto unit_at = [&](int block) { return pair > 1 ? block >> 1 : product.shares.of(block); };
-    const int first_unit = unit_at(blockIdx.x), step = unit_at(gridDim.x);
+    constexpr bool spreads = SWIGLU && TOKENS == 64;
+    const int step = unit_at(gridDim.x);
+    const Spread spread(product, spreads ? blockIdx.x : 0, spreads ? gridDim.x : 1);
+    const int first_unit = unit_at(blockIdx.x) - (spreads ? spread.pieces * step : 0);
     constexpr int stages_a_tile = P::depth / S::columns;
     const auto unit_of = [&](int u) {
+        if (spreads && u < 0) return spread.piece(product, spread.pieces + (u - spread.block) / step);
         Unit unit = Unit::of(product, u, rank);
         unit.rows += product.first_rows;
         if (product.first_rows && unit.rows >= product.all_rows) unit.rows -= product.all_rows;
@@ -283,7 +312,9 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                 store_lone<TOKENS>(product, unit, c, inverse, places, reinterpret_cast<float *>(shared), rank);
                 break;
             }
-        if constexpr (!SWIGLU) // the chooser shares no units of gate and up
+        if constexpr (spreads) {
+            if (!add_shares<TOKENS, unit_threads, true>(product, unit, c)) continue;
+        } else if constexpr (!SWIGLU)
             if (!add_shares<TOKENS>(product, unit, c)) {
                 if (lane == 0 && !product.same_tokens) sm90::barrier_arrive(inverse_read);
                 continue;

@@ -229,6 +229,9 @@ func normSwiGLUOp() *Op {
 		Case{Label: "qwen2.5-0.5b", Type: tensor.Q5_0, Dims: []int{1, 896, 4864}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{1, 2048, 11008}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-7b", Type: tensor.Q4_K, Dims: []int{1, 3584, 18944}, Bench: true, Large: true})
+	// Up to 64 rows whose products fill no round of 132 blocks: a part of a round, and a round and a part.
+	cases = append(cases, Case{Label: "spread", Type: tensor.Q4_K, Dims: []int{40, 2048, 1280}}, Case{Label: "spread", Type: tensor.Q6_K, Dims: []int{64, 2048, 1312}},
+		Case{Label: "spread", Type: tensor.Q4_K, Dims: []int{33, 1024, 10560}})
 	for _, n := range batchSizes {
 		cases = append(cases, Case{Label: "qwen2.5-3b_batch", Type: tensor.Q4_K, Dims: []int{n, 2048, 11008}, Bench: true, Large: true})
 	}
@@ -330,6 +333,8 @@ func feedForwardOp() *Op {
 		Case{Label: "adapted", Type: tensor.Q4_K, Dims: []int{130, 256, 1280}, Flags: "large-r24"}, Case{Label: "adapted", Type: tensor.Q6_K, Dims: []int{270, 512, 768}, Flags: "large-r8-shared"},
 		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-3b_adapted", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Flags: "r8-shared", Bench: true, Large: true})
+	cases = append(cases, Case{Label: "spread", Type: tensor.Q4_K, Dims: []int{64, 2048, 1280}, Flags: "large"}, Case{Label: "spread", Type: tensor.Q6_K, Dims: []int{35, 2048, 1536}},
+		Case{Label: "spread_adapted", Type: tensor.Q4_K, Dims: []int{36, 2048, 1280}, Flags: "r8-some"})
 	for _, n := range []int{1, 3, 9, 17, 67} {
 		wide := []int{n, 1088, 4416}
 		if n == 67 { // tiles of many rows are units of their own, however many there are
@@ -430,6 +435,9 @@ func normQKVOp() *Op {
 		Case{Label: "prompt", Dims: []int{1, 37, 256, 2, 1, 64, 32, 48, 1}, Flags: "neox-bias-ring"},
 		Case{Label: "prompt", Dims: []int{1, 40, 256, 2, 1, 128, 64, 41, 1}, Flags: "neox-headnorm-ring"},
 		Case{Label: "prompt", Dims: []int{1, 33, 256, 2, 1, 128, 64, 40, 1}, Flags: "neox-bf16cache"})
+	// Products whose columns several blocks share, and which place the heads.
+	cases = append(cases, Case{Label: "shared", Type: tensor.Q4_K, Dims: []int{40, 1, 3584, 2, 1, 128, 64, 48, 40}, Flags: "interleaved-bias-places"},
+		Case{Label: "shared", Type: tensor.Q6_K, Dims: []int{1, 64, 3584, 2, 1, 128, 64, 130, 1}, Flags: "neox-f32"})
 	mixed := func(t tensor.DType, value string, dims ...int) {
 		cases = append(cases, Case{Label: "mixed", Type: t, Dims: dims, Flags: "neox-bias-" + value})
 	}
