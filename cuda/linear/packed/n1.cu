@@ -11,7 +11,10 @@
 namespace vb {
 namespace {
 
-template <bool NORM, int PARTS, class Update>
+// What a block or cluster has of an adapted product: items of any number, or one, of any ranks or of eight.
+enum class N1Items { ANY, ONE, ONE_OF_EIGHT_RANKS };
+
+template <bool NORM, int PARTS, N1Items ITEMS, class Update>
 struct RowsOut {
     static constexpr bool norm = NORM, late = false, joined = false;
     const uint8_t *w;
@@ -48,7 +51,8 @@ struct RowsOut {
         const int r = row(item, lane);
         sum += ahead.addend;
         if (lane < PARTS * 16 && r < rows) y[r] = sum;
-        if constexpr (Update::active) leaves.leave<16 * PARTS>(ahead.leaves, row(item, 0), sum, lane);
+        if constexpr (Update::active)
+            leaves.leave<16 * PARTS, ITEMS == N1Items::ONE_OF_EIGHT_RANKS>(ahead.leaves, row(item, 0), sum, lane);
     }
 };
 
@@ -57,31 +61,32 @@ N1Leaves<3> leaves_of(const LinearExtra &extra) {
     return {{l.v[0], l.v[1], l.v[2]}, l.norm, l.sums, (int)l.rows, l.ranks / 8, l.matrices};
 }
 
-// ONE: item of a block or cluster, with an adapter's update.
-template <class Block, int PARTS, bool NORM, int KSPLIT, bool ONE, class Update>
-__global__ void __launch_bounds__(32 * n1_warps, 2) n1_kernel(N1Input in, RowsOut<NORM, PARTS, Update> out) {
-    if constexpr (ONE) n1_one_item<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT);
-    else n1_product<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
+template <class Block, int PARTS, bool NORM, int KSPLIT, N1Items ITEMS, class Update>
+__global__ void __launch_bounds__(32 * n1_warps, 2) n1_kernel(N1Input in, RowsOut<NORM, PARTS, ITEMS, Update> out) {
+    if constexpr (ITEMS == N1Items::ANY)
+        n1_product<Block, PARTS, KSPLIT>(in, out, blockIdx.x / KSPLIT, gridDim.x / KSPLIT);
+    else
+        n1_one_item<Block, PARTS, KSPLIT, ITEMS == N1Items::ONE_OF_EIGHT_RANKS>(in, out, blockIdx.x / KSPLIT);
 }
 
 // Rows of few tiles, 9.0: a block's y counts its groups of warps.
 template <class Block>
 __global__ void __launch_bounds__(32 * LINEAR_GROUPED_WARPS, 2)
-    n1_groups_kernel(N1Input in, RowsOut<false, 2, NoUpdate> out) {
+    n1_groups_kernel(N1Input in, RowsOut<false, 2, N1Items::ANY, NoUpdate> out) {
 #if __CUDA_ARCH__ >= 900
     n1_product<Block, 2, 1, true>(in, out, blockIdx.x * blockDim.y + threadIdx.y, gridDim.x * blockDim.y);
 #endif
 }
 
-template <class Block, int PARTS, bool NORM, int KSPLIT = 1, bool ONE = false, class Update = NoUpdate>
+template <class Block, int PARTS, bool NORM, int KSPLIT = 1, N1Items ITEMS = N1Items::ANY, class Update = NoUpdate>
 vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &items, vb_stream *stream,
              const Update &update = {}) {
     using P = Packed<Block>;
     const int64_t tile_rows = ceil_div<int64_t>(a.rows, P::rows), row_bytes = P::tiles_of(a.cols) * P::tile_bytes;
     N1Input in = {a.x, extra.norm, extra.eps, (int)P::tiles_of(a.cols), (int)ceil_div<int64_t>(tile_rows, PARTS),
                   items.stages, items.chunk, 0, false, (int)a.cols};
-    const RowsOut<NORM, PARTS, Update> out = {(const uint8_t *)a.w, a.y, a.bias, extra.add, row_bytes, (int)a.rows,
-                                              (int)tile_rows, update, leaves_of(extra)};
+    const RowsOut<NORM, PARTS, ITEMS, Update> out = {(const uint8_t *)a.w, a.y, a.bias, extra.add, row_bytes,
+                                                     (int)a.rows, (int)tile_rows, update, leaves_of(extra)};
     const bool clusters = capability(stream) >= 90;
     if (KSPLIT > 1 && !clusters) {
         const int64_t sums = (int64_t)in.items * KSPLIT * PARTS * packed_rows;
@@ -109,7 +114,7 @@ vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &
     const int64_t bytes =
         linear_n1_adapted_shared(P::format, a.cols, &items, Update::active ? 1 : 0, extra.adapter.ranks);
     return launch_cluster(stream, clusters ? KSPLIT : 1, items.blocks, 32 * items.warps, bytes,
-                          n1_kernel<Block, PARTS, NORM, KSPLIT, ONE, Update>, in, out);
+                          n1_kernel<Block, PARTS, NORM, KSPLIT, ITEMS, Update>, in, out);
 }
 
 template <class Block>
@@ -120,11 +125,15 @@ vb_status n1(const LinearArgs &a, const LinearExtra &extra, const linear_items &
         if (adapter.of[0].v && items.ksplit == 2 && !adapter.sums)
             VB_TRY(packed_project_n1(&adapter, 1, a.x, nullptr, a.cols, left_by_feed_forward, stream));
         const N1Update<1> update = n1_update<1>(adapter, 0, 1, items.warps, items.ksplit);
-        const bool one = linear_n1_one_item(Packed<Block>::format, a.rows, a.cols, &items);
+        const bool one = linear_n1_one_item(Packed<Block>::format, a.rows, a.cols, &items),
+                   eight = update.groups == 1 && extra.leaves.ranks <= 8;
         if (items.ksplit == 2)
-            return one ? n1<Block, 2, false, 2, true>(a, extra, items, stream, update)
-                       : n1<Block, 2, false, 2>(a, extra, items, stream, update);
-        if (one && !adapter.sums) return n1<Block, 1, false, 1, true>(a, extra, items, stream, update);
+            return one && eight ? n1<Block, 2, false, 2, N1Items::ONE_OF_EIGHT_RANKS>(a, extra, items, stream, update)
+                   : one        ? n1<Block, 2, false, 2, N1Items::ONE>(a, extra, items, stream, update)
+                                : n1<Block, 2, false, 2>(a, extra, items, stream, update);
+        if (one && !adapter.sums)
+            return eight ? n1<Block, 1, false, 1, N1Items::ONE_OF_EIGHT_RANKS>(a, extra, items, stream, update)
+                         : n1<Block, 1, false, 1, N1Items::ONE>(a, extra, items, stream, update);
         return items.parts == 2 ? n1<Block, 2, false>(a, extra, items, stream, update)
                                 : n1<Block, 1, false>(a, extra, items, stream, update);
     }

@@ -187,7 +187,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     const bool adds = own_item < in.items && (mailed || owns || warp < in.chunk);
     // What an adapter needs: V x as the block has it, and the rows of U and codes of the item that this warp adds up.
     // An instruction that the multiprocessor does not hold comes behind the weights that are on their way. So kernels
-    // that begin early find all this before they ask for weights, and others while they wait for x.
+    // that begin early find all this before they ask for weights, and others while they wait for x or once they have x.
     constexpr bool begins_early = updated && !Out::late && KSPLIT == 1;
     float *const projected = KSPLIT > 1 ? inbox + n1_warps * KSPLIT * results : reinterpret_cast<float *>(mailboxes);
     [[maybe_unused]] auto projection = [&] {
@@ -211,6 +211,11 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
     };
     [[maybe_unused]] auto fetch_update = [&] {
         if constexpr (updated) code = load_code(out.update, 0, lane), projection.fetch_parts();
+    };
+    [[maybe_unused]] auto ask_for_update = [&] {
+        prepare_update();
+        if (adds) out.fetch(&ahead, own_item, lane);
+        fetch_update();
     };
     if constexpr (begins_early) prepare_update();
     if constexpr (Out::joined)
@@ -278,11 +283,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
             if constexpr (Out::late || x_first) fill(stages);
             // not before x is on its way: the next kernel's weights would delay it
             if (!Out::late || !in.patient) release_next_kernel();
-            if constexpr (updated && !begins_early) {
-                prepare_update();
-                if (adds) out.fetch(&ahead, own_item, lane);
-                fetch_update();
-            }
+            if constexpr (updated && !begins_early && !Out::late) ask_for_update();
         }
         if (weighted && k != warp) load(norm, in.norm, k);
 #pragma unroll(short_code ? 1 : group)
@@ -314,6 +315,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         square = warp_reduce<Sum>(square);
         if (lane == 0) squares[warp] = square;
     }
+    if constexpr (updated && Out::late) ask_for_update(); // heard behind the first products: sooner it would hold x up
     if (!located && adds) out.fetch_more(&ahead, own_item, lane);
     if constexpr (updated && !Out::late) projection.add_parts();
     __syncwarp();

@@ -5,7 +5,7 @@
 // the kernel before has left, or multiplies its tile of x by V. The tensor cores multiply the result by the item's rows
 // of U, and a warp's sums begin with the product: adding up the warps adds the update up. Lanes need not be added up
 // before, for lane (g, t) has the ranks 2t and 2t + 1 of column g of operand B, and all columns of a row are added.
-// V x is two TF32 numbers, U is F16: the product is float32's to about 1e-6.
+// V x is two TF32 numbers, U is F16: the product is float32's to about 1e-6. EIGHT ranks take no loop over ranks.
 //   grid     a block, or a cluster of KSPLIT blocks, for each item; up to 8 warps of at most 128 registers
 //   shared   as n1.cuh, less V x
 //   moves    the weights, U and V once; x and the sums V x once a block
@@ -53,7 +53,8 @@ struct N1Fragment {
 
 // Out and in are n1_product's; all rows of an item are of one matrix. Where KSPLIT is 1 a warp has one tile of each
 // part, and x V is there for products of a norm alone. Where it is 2 a warp has at most 8 loads of x a lane.
-template <class Block, int PARTS, int KSPLIT, class Out>
+// EIGHT: there are no more ranks, and no code for them: a warp would jump over it, and wait for what is behind.
+template <class Block, int PARTS, int KSPLIT, bool EIGHT, class Out>
 VB_DEVICE void n1_one_item(const N1Input &in, const Out &out, int item) {
 #if defined(VB_HAS_MMA) && __CUDA_ARCH__ >= 900
     static_assert(!Out::joined && !Out::late && (KSPLIT == 1 || !Out::norm), "of these alone");
@@ -127,15 +128,39 @@ VB_DEVICE void n1_one_item(const N1Input &in, const Out &out, int item) {
 #pragma unroll
     for (int q = 0; q < quads; q++) norm[q] = make_float4(1, 1, 1, 1);
     if (Out::norm && in.norm) load(norm, in.norm, 0);
+    // Where x and V x lie is found before the wait: the compiler would find it behind. So it does where there is no norm,
+    // whose kernels are as fast.
+    const auto found = [](const float *at) {
+        asm volatile("" : "+l"(at));
+        __builtin_assume(__isGlobal(at));
+        return at;
+    };
+    const float *x_at = in.x + (begin + warp) * P::depth + 4 * lane, *parts_at[early];
+    if constexpr (Out::norm) {
+        x_at = found(x_at);
+#pragma unroll
+        for (int i = 0; i < early; i++) parts_at[i] = found(sums + (from + i * 8 * warps) * update.stride);
+    }
     if constexpr (KSPLIT > 1) cluster_wait(); // the mailbox stands
     wait_for_previous_kernel();
 
     float4 x[most][quads];
-#pragma unroll
-    for (int i = 0; i < most; i++) load(x[i], in.x, i);
     float2 parts[early], code;
+    if constexpr (Out::norm) {
 #pragma unroll
-    for (int i = 0; i < early; i++) parts[i] = part(0, i);
+        for (int q = 0; q < quads; q++)
+            x[0][q] = !P::ragged || (begin + warp) * P::depth + 4 * lane + 128 * q < in.cols
+                          ? *reinterpret_cast<const float4 *>(x_at + 128 * q)
+                          : make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < early; i++)
+            parts[i] = from + i * 8 * warps < to ? *reinterpret_cast<const float2 *>(parts_at[i]) : make_float2(0, 0);
+    } else {
+#pragma unroll
+        for (int i = 0; i < most; i++) load(x[i], in.x, i);
+#pragma unroll
+        for (int i = 0; i < early; i++) parts[i] = part(0, i);
+    }
     const auto load_code = [&](int group) {
         code = update.codes ? make_float2(update.codes[8 * group + 2 * t], update.codes[8 * group + 2 * t + 1])
                             : make_float2(1, 1);
@@ -188,7 +213,7 @@ VB_DEVICE void n1_one_item(const N1Input &in, const Out &out, int item) {
         }
         __syncwarp(); // x as bytes is there; and all lanes are, for the tensor cores
         u.multiply(sum, make_float2(coded(eight.x, code.x), coded(eight.y, code.y)));
-        if (++group == update.groups) break;
+        if (EIGHT || ++group == update.groups) break;
         u.load(out, item, group, lane), load_code(group);
         if constexpr (itself) load_v(group), multiply_v();
 #pragma unroll

@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(32 * n1_warps, 2)
               count = of_second ? gridDim.x - first_blocks : first_blocks;
     if (of_second) in.items = second_items, in.stages = second_stages, in.chunk = second_chunk;
     const auto product = [&](auto block, const QKVOut<TOLD, Update> &out) {
-        if constexpr (ONE) n1_one_item<decltype(block), 2, 1>(in, out, index);
+        if constexpr (ONE) n1_one_item<decltype(block), 2, 1, false>(in, out, index);
         else n1_product<decltype(block), 2>(in, out, index, count);
     };
     if constexpr (std::is_same<A, B>::value) { // they differ in an adapter's update alone

@@ -278,8 +278,8 @@ struct N1Leaves {
         for (int m = 0; m < MATRICES; m++) load<ROWS>(ahead->v[m], m, 0, first, lane);
         ahead->norm = norm && first + lane % ROWS < rows ? norm[first + lane % ROWS] : 1.0f;
     }
-    // Lane has x of row first + lane % ROWS, for all lanes.
-    template <int ROWS>
+    // Lane has x of row first + lane % ROWS, for all lanes. EIGHT: there are no more ranks.
+    template <int ROWS, bool EIGHT = false>
     VB_DEVICE void leave(const Ahead<ROWS> &ahead, int first, float x, int lane) const {
         if (!sums) return;
         x = first + lane % ROWS < rows ? x * ahead.norm : 0.0f;
@@ -303,15 +303,17 @@ struct N1Leaves {
 #pragma unroll
         for (int m = 0; m < MATRICES; m++)
             if (m < matrices) leave_eight(ahead.v[m], m * groups);
-        if (groups == 1) return;
+        if constexpr (!EIGHT) {
+            if (groups == 1) return;
 #pragma unroll 1
-        for (int m = 0; m < matrices; m++)
+            for (int m = 0; m < matrices; m++)
 #pragma unroll 1
-            for (int group = 1; group < groups; group++) {
-                uint32_t words[ROWS / 8];
-                load<ROWS>(words, m, group, first, lane);
-                leave_eight(words, m * groups + group);
-            }
+                for (int group = 1; group < groups; group++) {
+                    uint32_t words[ROWS / 8];
+                    load<ROWS>(words, m, group, first, lane);
+                    leave_eight(words, m * groups + group);
+                }
+        }
     }
 };
 
