@@ -128,8 +128,8 @@ VB_DEVICE void n1_one_item(const N1Input &in, const Out &out, int item) {
 #pragma unroll
     for (int q = 0; q < quads; q++) norm[q] = make_float4(1, 1, 1, 1);
     if (Out::norm && in.norm) load(norm, in.norm, 0);
-    // Where x and V x lie is found before the wait: the compiler would find it behind. So it does where there is no norm,
-    // whose kernels are as fast.
+    // Where x and V x lie is found before the wait: the compiler would find it behind. It does so where there is no
+    // norm, whose kernels are as fast.
     const auto found = [](const float *at) {
         asm volatile("" : "+l"(at));
         __builtin_assume(__isGlobal(at));
