@@ -8,13 +8,13 @@
 
 #define ATTENTION_KERNELS(X)                                                                                           \
     X(ATTENTION_DECODE, "attention_decode", "attention/attention_decode.cu",                                           \
-      "up to 64 rows a key head over a cache of 16 bits, before Hopper also more over many keys, 8.0")                 \
+      "up to 64 rows a key head over a cache of 16 bits, where tiles are few also more over many keys, 8.0")           \
     X(ATTENTION_DECODE_VARIANTS, "attention_decode_variants", "attention/attention_decode_variants.cu",                \
       "the same over F16, Q8_0 with capped scores, rings, sinks; Q8_0 of other dimensions")                            \
     X(ATTENTION_DECODE_Q8, "attention_decode_q8", "attention/attention_decode_q8.cu",                                  \
       "the same over Q8_0, of 64, 128 or 256 dimensions")                                                              \
     X(ATTENTION_DECODE_F32, "attention_decode_f32", "attention/attention_decode_f32.cu",                               \
-      "up to 64 rows a key head over a cache in F32, also with these variants, 8.0")                                   \
+      "up to 64 rows a key head over a cache in F32, 128 over few keys, also with these variants, 8.0")                \
     X(ATTENTION_PREFILL_SM90, "attention_prefill_sm90", "attention/attention_prefill_sm90.cu",                         \
       "more rows over a cache of 16 bits, 9.0")                                                                        \
     X(ATTENTION_PREFILL, "attention_prefill", "attention/attention_prefill.cu", "the same, 8.0")                       \
@@ -38,6 +38,7 @@ enum {
     ATTENTION_DECODE_MOST_ROWS = 64,   /* of a key head; with more, tensor cores take tiles of them */
     ATTENTION_DECODE_SPREAD_ROWS = 512, /* the same where those tiles are few */
     ATTENTION_DECODE_F32_ROWS = 16,    /* the same over F32, where attention_f32 may take more: a tile of 64 rows */
+    ATTENTION_DECODE_F32_MOST_ROWS = 128, /* over 32 to 1024 keys */
     /* with more there is enough to do without sharing keys, and parts would fill memory */
     ATTENTION_DECODE_SHARED_TILES = 512,
     ATTENTION_PREFILL_ROWS = 64,       /* of a tile */
@@ -159,13 +160,14 @@ static inline int attention_varies(const vb_attention_args *a) {
 static inline int attention_decode_tile_rows(const vb_attention_args *a) {
     return attention_rows(a) <= 8 || (a->kv_type == VB_F32 && a->dim > 128) ? 8 : 16;
 }
-/* Rows of a key head: more before Hopper where tiles of prompts, whose blocks share no keys, would leave seven of eight
+/* Rows of a key head: more where tiles of prompts, which share no keys on Hopper, would leave seven of eight
  * multiprocessors idle over many keys. */
 static inline int64_t attention_decode_most_rows(const vb_attention_args *a, const vb_gpu *gpu) {
     const int64_t tiles = attention_tiles(a, ATTENTION_PREFILL_ROWS);
-    const int idle = gpu->capability != 90 && 8 * tiles <= gpu->multiprocessors && a->kv_len > 128 * tiles;
-    return idle && a->type == a->kv_type && a->type != VB_F32 ? ATTENTION_DECODE_SPREAD_ROWS
-                                                              : ATTENTION_DECODE_MOST_ROWS;
+    const int idle = 8 * tiles <= gpu->multiprocessors && a->kv_len > 128 * tiles;
+    return a->kv_type == VB_F32 ? ATTENTION_DECODE_F32_MOST_ROWS
+           : idle && a->type == a->kv_type ? ATTENTION_DECODE_SPREAD_ROWS
+                                          : ATTENTION_DECODE_MOST_ROWS;
 }
 static inline int attention_decode_suits(const vb_attention_args *a, const vb_gpu *gpu) {
     const int64_t rows = attention_rows(a),
@@ -181,6 +183,14 @@ static inline int attention_decode_suits(const vb_attention_args *a, const vb_gp
 
 static inline int attention_decode_f32_suits(const vb_attention_args *a, const vb_gpu *gpu) {
     return gpu->capability >= 80 && a->kv_type == VB_F32 && attention_has_vectors(a) && attention_decode_suits(a, gpu);
+}
+
+/* Of more rows it takes 0.65 to 0.97 of attention_f32's time over keys that its tiles, of a quarter of the rows, may
+ * read so often. */
+static inline int attention_decode_f32_pays(const vb_attention_args *a) {
+    return attention_rows(a) <= ATTENTION_DECODE_F32_ROWS ||
+           (a->kv_len >= 32 && a->kv_len <= 1024 &&
+            attention_tiles(a, attention_decode_tile_rows(a)) <= ATTENTION_DECODE_SHARED_TILES);
 }
 
 /* The greatest scaled score is taken for the scaled greatest score, and a tensor map has no rows of 2^40 bytes. */
@@ -246,12 +256,14 @@ static inline int attention_prompts_portable(const vb_attention_args *a, const v
     const int64_t rows = attention_rows(a), keys = a->kv_len, sms = gpu->multiprocessors;
     if (a->type != a->kv_type) return 0;
     if (keys <= (rows >= 16 ? 128 : 96)) return 1;
+    const int64_t prompts = attention_tiles(a, ATTENTION_PREFILL_ROWS);
     if (!copied) { /* blocks of tiles of prompts share keys; those of attention_decode not where each is alone */
         const int64_t tiles = attention_tiles(a, attention_decode_tile_rows(a));
-        if (2 * tiles > sms && tiles <= sms && keys > 2048) return 1;
+        if (5 * tiles > 2 * sms && tiles <= sms && keys > 2048) return 1;
+        if (rows >= 4 && keys <= 640) return 1;
         if (a->dim > 128 && rows > 8) return 1;
     }
-    return rows > 16 ? keys <= 128 * attention_tiles(a, ATTENTION_PREFILL_ROWS) : a->dim > 128 && keys <= 1024;
+    return rows > 16 ? keys <= 128 * prompts : a->dim > 128 && keys <= (copied ? 64 * prompts : 1024);
 }
 /* Whether tiles of prompts take less time than blocks that share keys: of more than 16 rows where keys are few or many
  * multiprocessors have a tile, of fewer where a third have, of up to 8 where half have. Over few keys they do for
@@ -264,7 +276,7 @@ static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gp
     if (!attention_prefill_sm90_suits(a, gpu)) return attention_prompts_portable(a, gpu, copied);
     if (a->type != a->kv_type) return rows > 16 && keys <= 1024 && 3 * tiles >= sms;
     if (rows <= 8) return a->dim <= 128 && keys >= 256 && keys <= 8192 && 9 * tiles >= 4 * sms;
-    return keys <= 512 || (rows > 16 ? few_keys || 5 * tiles >= sms : 3 * tiles >= sms && keys <= 4096);
+    return keys <= 512 || (rows > 16 ? few_keys || 5 * tiles >= sms : 3 * tiles >= sms && (keys <= 4096 || a->dim > 128));
 }
 
 static inline attention_kernel choose_attention(const vb_attention_args *a, const vb_gpu *gpu) {
@@ -286,9 +298,9 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
         if (attention_tiles(&padded, ATTENTION_PREFILL_ROWS) <= INT32_MAX) return ATTENTION_PADDED;
     }
     const int decode = attention_decode_f32_suits(a, gpu);
-    if (decode && attention_rows(a) <= ATTENTION_DECODE_F32_ROWS) return ATTENTION_DECODE_F32;
+    if (decode && attention_decode_f32_pays(a)) return ATTENTION_DECODE_F32;
     if (attention_f32_suits(a, gpu)) return ATTENTION_F32;
-    if (decode) return ATTENTION_DECODE_F32;
+    if (decode && attention_rows(a) <= ATTENTION_DECODE_MOST_ROWS) return ATTENTION_DECODE_F32;
     return attention_tiles(a, attention_simt_rows(a)) <= INT32_MAX ? ATTENTION_SIMT : ATTENTION_NONE;
 }
 

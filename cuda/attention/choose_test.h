@@ -41,7 +41,7 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
         break;
     case ATTENTION_DECODE_F32:
         CHECK_IT(gpu->capability >= 80 && a->kv_type == VB_F32 && a->type == VB_F32 && a->dim % 8 == 0);
-        CHECK_IT(a->dim <= 256 && rows <= ATTENTION_DECODE_MOST_ROWS && (!wraps || a->kv_capacity % 16 == 0));
+        CHECK_IT(a->dim <= 256 && rows <= ATTENTION_DECODE_F32_MOST_ROWS && (!wraps || a->kv_capacity % 16 == 0));
         CHECK_IT(decode_bytes(a, gpu->capability) <= gpu->shared_bytes);
         break;
     case ATTENTION_PREFILL_SM90:

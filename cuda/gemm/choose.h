@@ -22,7 +22,7 @@ static inline int64_t matmul_3xtf32_bytes(int eights, int abreast, int b_transpo
  * rows fill little of its tiles. */
 static inline int matmul_3xtf32_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int few = x->m <= 64 ? x->n >= 128 && x->k >= 128
-                               : x->n > 32 && (double)x->m * x->k * x->n <= 640.0 * 640 * 640;
+                               : x->n > 32 && x->k >= 64 && (double)x->m * x->k * x->n <= 640.0 * 640 * 640;
     return gpu->capability >= 80 && x->type == VB_F32 && x->precision != VB_PRECISION_IEEE && few &&
            matmul_contiguous(x) && matmul_sizes_below(x, (1 << 30) + 1) && x->k % 4 == 0 && x->n % 4 == 0 &&
            vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c) &&
@@ -46,9 +46,7 @@ static inline int matmul_3xf16_suits(const vb_matmul_args *x, const vb_gpu *gpu)
 static inline int matmul_thin_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     if (x->k > 16 || !vb_tiles_fit(x->m, 16, x->n, 8)) return 0;
     if (gpu->capability < 80 || x->k == 0) return 1;
-    /* Its own is the surest of these times, of F32 on Hopper for the shortest k alone. */
-    const int early = vb_begins_early(gpu);
-    const double time = (!early ? 0.8 : x->type != VB_F32 ? 0.7 : x->k > 4 ? 1 : 0.8) * matmul_thin_time(x, gpu);
+    const double time = 0.9 * matmul_thin_plan_of(x).time; /* tiles of small matrices take longer than their times say */
     if (x->type != VB_F32) return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
     if (x->precision == VB_PRECISION_IEEE) return time < matmul_f32_time(x, gpu);
     return time < matmul_tf32_time(x, gpu) && (x->k <= 8 || time < matmul_f32_time(x, gpu));
@@ -60,7 +58,7 @@ static inline int matmul_short_suits(const vb_matmul_args *x, const vb_gpu *gpu)
         return 0;
     const double time = matmul_short_time(x, gpu);
     if (gemm_m64_takes(x, gpu) && gemm_m64_time(x, gpu) < time) return 0;
-    return (x->k > 16 || time < matmul_thin_time(x, gpu)) && time < matmul_ksplit_time(x, gpu) &&
+    return (x->k > 16 || time < matmul_thin_plan_of(x).time) && time < matmul_ksplit_time(x, gpu) &&
            time < matmul_vectors_time(x, gpu);
 }
 static inline int matmul_ksplit_suits(const vb_matmul_args *x, const vb_gpu *gpu) {

@@ -47,6 +47,8 @@ typedef struct matmul_thin_plan {
     int64_t across;             /* blocks side by side */
     double time;
 } matmul_thin_plan;
+/* Its time: a fit to 236 products of 16 bits and 156 of F32 on an H200, half of them by kernels without Hopper's
+ * instructions, by 0.2 of their logarithm (docs/experiments/2026-11-28-shapes.md). */
 static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
     const int f32 = x->type == VB_F32, sector = MATMUL_SECTOR / matmul_element_bytes(x->type);
     const double c = matmul_millions_of_c(x);
@@ -69,16 +71,11 @@ static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
     const double computed = (double)plan.across * plan.width * plan.columns * x->m * steps,
                  of_a = (double)x->m * x->k * (x->a_transposed && plan.phases > 1 ? 4 : 1),
                  of_b = (double)x->n * x->k * (1 + (f32 ? 3.1 : 2.1) * (plan.phases - 1));
-    const double start = !f32 ? 4.7 : x->k > 8 ? 3.8 : 2.8;
-    plan.time = start + c * (f32 ? 1.22 : 0.52) * (odd && plan.phases == 1 ? f32 ? 2.2 : 2.8 : 1) +
+    const double start = f32 ? x->k > 8 ? 3.9 : 3.5 : x->k > 8 ? 4.3 : 3.6;
+    plan.time = start + c * (f32 ? 0.95 : 0.5) * (odd && plan.phases == 1 ? f32 ? 1.7 : 2.1 : 1) +
                 1e-6 * x->batch *
-                    ((f32 ? 0.29 : 0.28) * computed * (plan.columns == 1 ? 1 : f32 ? 0.6 : 0.72) +
-                     (f32 ? 4.6 : 4.2) * of_a + ((f32 ? 0.3 : 0.56) + (alone && f32 ? 17 : 0)) * of_b);
+                    ((f32 ? 0.27 : 0.18) * computed * (plan.columns == 1 ? 1 : f32 ? 0.85 : 1.25) +
+                     (f32 ? 4.5 : 6.4) * of_a + (f32 ? alone ? 9.7 : 0.2 : 1.6) * of_b);
     return plan;
 }
-/* Before Hopper 16 bits of a k of up to 8 took 0.84 of it, and a longer k as long or longer, of 25 of those runs. */
-static inline double matmul_thin_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    return matmul_thin_plan_of(x).time * (vb_begins_early(gpu) ? 1 : x->k > 8 ? 1.25 : x->type == VB_F32 ? 1 : 0.84);
-}
-
 #endif

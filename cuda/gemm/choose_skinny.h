@@ -102,25 +102,28 @@ static inline double matmul_skinny_plan_share(matmul_skinny_plan *plan, int shar
     const int f32 = x->type == VB_F32, bytes = matmul_element_bytes(x->type);
     const int64_t piece = (columns < plan->rows ? columns : plan->rows) * bytes;
     const double taken = (double)plan->blocks * plan->parts / (MATMUL_SKINNY_LONE_BLOCKS * multiprocessors),
-                 latency = f32 ? 1.2 + 0.45 * (double)plan->steps : 2.8 + 0.86 * (double)plan->steps,
+                 latency = f32 ? 0.5 + (0.65 + 0.62 / share) * (double)plan->steps
+                               : 0.7 + (0.64 + 1.17 / share) * (double)plan->steps,
                  waited = (taken > 1 ? taken : 1) * latency,
                  megabytes = 1e-6 * (double)x->m * x->k * x->n * x->batch * bytes,
-                 moved = megabytes / 3.8 * (1 + (f32 ? 75 : 88) / (double)piece);
-    return (f32 ? 2.4 : 1.8) + (moved > waited ? moved : waited) + 0.05 * megabytes + (plan->parts > 1 ? 1.7 : 0);
+                 moved = megabytes / 3.5 * (1 + (f32 ? 62 : 112) / (double)piece);
+    return (f32 ? 1.9 : 3.0) + (moved > waited ? moved : waited) + 0.023 * megabytes + (plan->parts > 1 ? 1.1 : 0);
 }
-/* The same by the fastest share. Fewer lanes leave more of a block to k, which pieces of 16-bit rows do not repay. */
+/* The same by the fastest share. Lanes that lie beside a row read what the others read, and leave shorter parts of k:
+ * more blocks share it. A fit to 1,500 runs of 163 products on an H200, by 0.21 of their logarithm, whose choices take
+ * 1.04 times the fastest share (docs/experiments/2026-11-28-shapes.md). */
 static inline double matmul_skinny_plan_lone(matmul_skinny_plan *plan, const vb_matmul_args *x, int multiprocessors) {
     const int64_t columns = x->m <= x->n ? x->n : x->m, width = 16 / matmul_element_bytes(x->type),
                   late = plan->vectors ? 0 : width - 1;
     matmul_skinny_plan other = *plan;
-    int widest = 32;
-    while (widest > 1 && widest / 2 * width >= columns + late) widest /= 2;
-    double least = matmul_skinny_plan_share(plan, widest, MATMUL_SKINNY_LONE_PARTS, x, multiprocessors);
-    for (int share = widest; share * width > late; share /= 2)
+    double least = 0;
+    for (int share = 32; share * width > late; share /= 2) {
+        if (share > 1 && share / 4 * width >= columns + late) continue; /* nearly all lanes beside the row */
         for (int most = 1; most <= MATMUL_SKINNY_LONE_PARTS; most *= MATMUL_SKINNY_LONE_PARTS) {
             const double time = matmul_skinny_plan_share(&other, share, most, x, multiprocessors);
-            if (time < 0.95 * least) *plan = other, least = time;
+            if (least == 0 || time < least) *plan = other, least = time;
         }
+    }
     return least;
 }
 static inline matmul_skinny_plan matmul_skinny_plan_of(const vb_matmul_args *x, int multiprocessors) {

@@ -43,13 +43,13 @@ VB_DEVICE void add_rows(float (&sum)[WIDTH], const T *a, const T *b, Index row, 
             for (int e = 0; e < WIDTH; e++) sum[e] += weight[r] * to_float(x[r].at[e]);
 }
 
-// Code for Hopper, whose chooser takes other kernels, leaves out single elements of 16 bits.
+// Code for Hopper, whose chooser takes other kernels, leaves out single elements.
 template <class T, int WIDTH>
 __global__ void __launch_bounds__(threads, 4)
     matmul_m1_kernel(T *c, const T *a, const T *b, int64_t k, int64_t n, int tile, int64_t k_each, float *partial,
                       unsigned *counters) {
 #ifdef VB_SM90A
-    if (WIDTH == 1 && sizeof(T) == 2) return __trap();
+    if (WIDTH == 1) return __trap();
 #endif
     __shared__ float sums[warps][32 * WIDTH];
     __shared__ unsigned flag;

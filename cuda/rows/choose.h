@@ -164,7 +164,7 @@ static inline rows_plan choose_rows_together(rows_plan plan, vb_dtype type, int6
     if (norm && type != VB_F32)
         return vb_has_clusters(gpu) && rows >= 8 * gpu->multiprocessors ? rows_looped(type, rows, cols, gpu) : plan;
     if (!norm && rows > 2 * gpu->multiprocessors && (type == VB_BF16 || (type == VB_F32 && plan.cluster > 1))) {
-        const rows_plan staged = choose_rows_staged(type, rows, cols, operation, 2, gpu);
+        const rows_plan staged = choose_rows_staged(type, rows, cols, operation, type == VB_BF16 ? 1 : 2, gpu);
         if (staged.kernel != ROWS_NONE) return staged;
     }
     if (!vb_has_clusters(gpu) || plan.threads <= ROWS_ALONE_THREADS) return plan;
@@ -179,7 +179,7 @@ static inline int rows_loop_pays(vb_dtype type, int64_t rows, int64_t cols, int 
     const int64_t sms = gpu->multiprocessors;
     if (cols <= 2048 || rows > 4 * sms) return 0;
     if (cols <= 4096 || (norm && cols <= 8192)) return 1;
-    return rows <= sms && (norm || type != VB_F32 || cols <= 8192);
+    return norm || type != VB_F32 ? rows <= sms : rows <= 2 * sms && cols <= 8192;
 }
 
 /* block_vectors: which a block has before a cluster shares them, which takes time for each reduction. `width`: elements
@@ -217,7 +217,8 @@ static inline rows_plan choose_rows(vb_dtype type, int64_t rows, int64_t cols, i
               chunked = few ? cols > (8 * rows <= sms ? ROWS_LEAST_CHUNKED / 2 : ROWS_LEAST_CHUNKED)
                             : (norm || type == VB_F32) && cols > ROWS_LEAST_CHUNKED &&
                                   rows < (vb_has_clusters(gpu) ? 2 * sms : sms);
-    if (!alone && !few && rows_loop_pays(type, rows, cols, norm, gpu))
+    const int short_few = !norm && cols <= ROWS_LEAST_CHUNKED / 2;
+    if (!alone && (!few || short_few) && rows_loop_pays(type, rows, cols, norm, gpu))
         return rows_looped(type, rows, cols, gpu);
     if (!alone && (!chunked || !few)) {
         /* Of long rows a multiprocessor waits while its only block computes, and softmax of F32 loses by it what a
@@ -251,11 +252,11 @@ static inline int choose_rows_narrow_words(rows_plan *plan, vb_dtype type, int64
                                            const vb_gpu *gpu) {
     const int64_t f32 = type == VB_F32, words = f32 ? cols : cols / 2 + 1, sms = gpu->multiprocessors,
                   held = ROWS_NARROW_BLOCKS * ROWS_NARROW_THREADS / 32 * sms,
-                  most = !f32 ? rows <= 16 * sms ? 16 : rows <= held ? 8 : rows <= 2 * held ? 4 : 0
+                  most = !f32 ? rows <= 16 * sms ? 16 : rows <= 2 * held ? 8 : rows <= 4 * held ? 4 : 2
                          : rows > 4 * sms && rows <= 16 * sms ? 32
-                         : rows <= held                       ? 16
+                         : rows <= 2 * held                   ? 16
                          : rows <= 4 * held                   ? 8
-                                                              : 2;
+                                                              : 4;
     if (rows <= sms || words <= 16 || words > 32 * most) return 0;
     const rows_plan narrow = {ROWS_NARROW_WORDS, f32 && words > 32 ? 8 : 4, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
     *plan = narrow;
