@@ -44,8 +44,9 @@ static inline int64_t matmul_skinny_one_bytes(const vb_matmul_args *x) {
 /* Whether each block copies the lone one to shared memory, since its elements lie apart. */
 static inline int matmul_skinny_stages(const vb_matmul_args *x) { return matmul_skinny_apart(x) > 1; }
 /* Rows of `many` times the one row or column, by the threads for which a product waits least. Blocks that copy the lone
- * one read a sector an element from the L2; short pieces of rows waste a part of their sectors. Returns microseconds: a
- * fit to 200 runs of 23 products on an H200, by 0.14 of their logarithm (docs/experiments/2026-11-28-shapes.md). */
+ * one read a sector an element from the L2; short pieces of rows waste a part of their sectors; a multiprocessor begins
+ * blocks one after the other. Returns microseconds: a fit to 2,500 runs of 216 products on an H200, by 0.22 of their
+ * logarithm, whose choices take 1.06 times the fastest threads (docs/experiments/2026-11-28-shapes.md). */
 static inline double matmul_skinny_plan_dot(matmul_skinny_plan *plan, const vb_matmul_args *x, int multiprocessors) {
     const int bytes = matmul_element_bytes(x->type);
     const int64_t rows = x->m < x->n ? x->n : x->m, width = 16 / bytes, one_bytes = matmul_skinny_one_bytes(x),
@@ -64,15 +65,17 @@ static inline double matmul_skinny_plan_dot(matmul_skinny_plan *plan, const vb_m
             const int64_t alike = plan->vectors || held == 1 ? held : width * held,
                           row_blocks = vb_ceil_div(vb_ceil_div(rows, alike) * alike, of_block),
                           blocks = row_blocks * vb_ceil_div(x->batch, together),
-                          loads = MATMUL_SKINNY_DOT_LOADS(bytes, held, plan->vectors),
-                          steps = vb_ceil_div(x->k, loads * lanes * width), most = MATMUL_SKINNY_DOT_BLOCKS(held),
+                          loads = vb_ceil_div(x->k, lanes * width),
+                          steps = vb_ceil_div(loads, MATMUL_SKINNY_DOT_LOADS(bytes, held, plan->vectors)), most = MATMUL_SKINNY_DOT_BLOCKS(held),
                           room = stages ? MATMUL_SKINNY_SHARED / (together * one_bytes) : most,
                           at_once = room < most ? room : most, piece = lanes * 16 < row_bytes ? lanes * 16 : row_bytes;
-            const double taken = (double)blocks / (double)(at_once * multiprocessors),
-                         waited = (taken > 1 ? taken : 1) * (1.5 + 0.35 * (double)steps) +
-                                  0.28 * (double)(blocks * together) * copied + (held > 1 ? 0.63 : 0),
-                         moved = megabytes / (plan->vectors ? 11.3 : 9.1) * (1 + 171 / (double)piece),
-                         time = 1.5 + (waited > moved ? waited : moved) + 0.255 * megabytes;
+            const double each = (double)blocks / multiprocessors, taken = each / (double)at_once,
+                         copies = stages ? 0.21 * (double)vb_ceil_div(together * x->k, 8 * 32 * MATMUL_SKINNY_WARPS) : 0,
+                         of_loads = (0.28 * (double)steps + 0.09 * (double)loads) * (held > 1 ? 3 : 1),
+                         waited = (taken > 1 ? taken : 1) * (0.2 + of_loads + copies) + 0.455 * each +
+                                  0.068 * (double)(blocks * together) * copied,
+                         moved = megabytes / (plan->vectors ? 9.7 : 9.1) * (1 + 173 / (double)piece),
+                         time = 1.9 + (waited > moved ? waited : moved) + 0.146 * megabytes;
             if (least > 0 && time >= least) continue;
             least = time;
             plan->lanes = lanes, plan->held = held, plan->together = (int)together;
@@ -190,7 +193,7 @@ static inline double matmul_skinny_plan_time(const matmul_skinny_plan plan, cons
 static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const matmul_skinny_plan plan = matmul_skinny_plan_of(x, gpu->multiprocessors);
     const double time = matmul_skinny_plan_time(plan, x, gpu);
-    if (plan.lanes || plan.lone) return 0.88 * time;
+    if (plan.lanes || plan.lone) return 0.93 * time;
     return vb_begins_early(gpu) ? time : time * (x->m > 2 && x->n > 2 ? 1.4 : 0.9);
 }
 static inline int matmul_skinny_suits(const vb_matmul_args *x) {
