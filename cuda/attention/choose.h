@@ -185,14 +185,6 @@ static inline int attention_decode_f32_suits(const vb_attention_args *a, const v
     return gpu->capability >= 80 && a->kv_type == VB_F32 && attention_has_vectors(a) && attention_decode_suits(a, gpu);
 }
 
-/* Of more rows it takes 0.65 to 0.97 of attention_f32's time over keys that its tiles, of a quarter of the rows, may
- * read so often. */
-static inline int attention_decode_f32_pays(const vb_attention_args *a) {
-    return attention_rows(a) <= ATTENTION_DECODE_F32_ROWS ||
-           (a->kv_len >= 32 && a->kv_len <= 1024 &&
-            attention_tiles(a, attention_decode_tile_rows(a)) <= ATTENTION_DECODE_SHARED_TILES);
-}
-
 /* The greatest scaled score is taken for the scaled greatest score, and a tensor map has no rows of 2^40 bytes. */
 static inline int attention_prefill_sm90_suits(const vb_attention_args *a, const vb_gpu *gpu) {
     return gpu->capability == 90 && a->scale > 0.0f && a->kv_len > 0 && a->kv_capacity * a->dim < (int64_t)1 << 38 &&
@@ -206,6 +198,13 @@ static inline int attention_prefill_sm90_suits(const vb_attention_args *a, const
 #define ATTENTION_F32_KEYS(dims, small) (((dims) > 128 ? 16 : 32) / ((small) ? 2 : 1))
 static inline int attention_f32_dims(int64_t dim) {
     return dim <= 64 ? 64 : dim <= 96 ? 96 : dim <= 128 ? 128 : dim <= 192 ? 192 : 256;
+}
+/* Of more rows it takes 0.65 to 0.97 of attention_f32's time over keys that its tiles, of a quarter of the rows, may
+ * read so often, where both have instances of as many dimensions. */
+static inline int attention_decode_f32_pays(const vb_attention_args *a) {
+    return attention_rows(a) <= ATTENTION_DECODE_F32_ROWS ||
+           (a->kv_len >= 32 && a->kv_len <= 1024 && attention_dims(a->dim) == attention_f32_dims(a->dim) &&
+            attention_tiles(a, attention_decode_tile_rows(a)) <= ATTENTION_DECODE_SHARED_TILES);
 }
 static inline int64_t attention_f32_bytes(int dims, int small) {
     return (16 * ATTENTION_F32_WARPS(dims, small) + 4 * ATTENTION_F32_KEYS(dims, small)) * (dims + 4) *
@@ -259,7 +258,8 @@ static inline int attention_prompts_portable(const vb_attention_args *a, const v
     const int64_t prompts = attention_tiles(a, ATTENTION_PREFILL_ROWS);
     if (!copied) { /* blocks of tiles of prompts share keys; those of attention_decode not where each is alone */
         const int64_t tiles = attention_tiles(a, attention_decode_tile_rows(a));
-        if (5 * tiles > 2 * sms && tiles <= sms && keys > 2048) return 1;
+        if (2 * tiles > sms && tiles <= sms && keys > 2048) return 1;
+        if (rows > 16 && 6 * tiles >= sms) return 1;
         if (rows >= 4 && keys <= 640) return 1;
         if (a->dim > 128 && rows > 8) return 1;
     }
@@ -276,7 +276,8 @@ static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gp
     if (!attention_prefill_sm90_suits(a, gpu)) return attention_prompts_portable(a, gpu, copied);
     if (a->type != a->kv_type) return rows > 16 && keys <= 1024 && 3 * tiles >= sms;
     if (rows <= 8) return a->dim <= 128 && keys >= 256 && keys <= 8192 && 9 * tiles >= 4 * sms;
-    return keys <= 512 || (rows > 16 ? few_keys || 5 * tiles >= sms : 3 * tiles >= sms && (keys <= 4096 || a->dim > 128));
+    if (keys <= 512) return 1;
+    return rows > 16 ? few_keys || 5 * tiles >= sms : 3 * tiles >= sms && (keys <= 4096 || a->dim > 128);
 }
 
 static inline attention_kernel choose_attention(const vb_attention_args *a, const vb_gpu *gpu) {

@@ -46,7 +46,7 @@ static inline int matmul_3xf16_suits(const vb_matmul_args *x, const vb_gpu *gpu)
 static inline int matmul_thin_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     if (x->k > 16 || !vb_tiles_fit(x->m, 16, x->n, 8)) return 0;
     if (gpu->capability < 80 || x->k == 0) return 1;
-    const double time = 0.9 * matmul_thin_plan_of(x).time; /* tiles of small matrices take longer than their times say */
+    const double time = matmul_thin_time(x, gpu);
     if (x->type != VB_F32) return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
     if (x->precision == VB_PRECISION_IEEE) return time < matmul_f32_time(x, gpu);
     return time < matmul_tf32_time(x, gpu) && (x->k <= 8 || time < matmul_f32_time(x, gpu));
@@ -58,7 +58,7 @@ static inline int matmul_short_suits(const vb_matmul_args *x, const vb_gpu *gpu)
         return 0;
     const double time = matmul_short_time(x, gpu);
     if (gemm_m64_takes(x, gpu) && gemm_m64_time(x, gpu) < time) return 0;
-    return (x->k > 16 || time < matmul_thin_plan_of(x).time) && time < matmul_ksplit_time(x, gpu) &&
+    return (x->k > 16 || time < matmul_thin_time(x, gpu)) && time < matmul_ksplit_time(x, gpu) &&
            time < matmul_vectors_time(x, gpu);
 }
 static inline int matmul_ksplit_suits(const vb_matmul_args *x, const vb_gpu *gpu) {

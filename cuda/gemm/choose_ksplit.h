@@ -129,8 +129,8 @@ static inline const matmul_tiles *matmul_portable_tiles_of(matmul_kernel kernel)
     static const matmul_tiles mma = {2,
                                      MATMUL_MMA_DEPTH,
                                      1,
-                                     {{128, 128, 2, {3.49, 2.3, 0.775, 0.908, 0.024, 2.42, 0.984, 0.097, 2.4, 0.001}},
-                                      {64, 64, 4, {2.85, 1.12, 0.315, 0.917, 0.77, 2.12, 1.17, 0.221, 3.34, 0.001}}}},
+                                     {{128, 128, 2, {3.17, 1.51, 0.688, 1.04, 0.023, 2.25, 1.2, 0.45, 3.79, 0.001}},
+                                      {64, 64, 4, {2.15, 1.16, 0.268, 0.911, 1.09, 2.46, 1.39, 0.734, 2.86, 0.001}}}},
                               ksplit = {5,
                                         MATMUL_KSPLIT_DEPTH,
                                         1,
@@ -223,11 +223,6 @@ static inline double matmul_ksplit_time(const vb_matmul_args *x, const vb_gpu *g
 static inline double matmul_tf32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     return matmul_plan_of(MATMUL_3XTF32_ANY, x, gpu).time;
 }
-/* Multiprocessors of 8.0 have half as many fp32 units. */
-static inline double matmul_f32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    return matmul_plan_of(MATMUL_F32, x, gpu).time * (gpu->capability == 80 ? 2 : 1);
-}
-
 /* Whether matmul_f32 turns the smaller operand first, where both run along k, for 8 bytes an element of it. */
 enum { MATMUL_TURN_SIDE = 64, MATMUL_MOST_GRID_Y = 65535 };
 static inline int matmul_f32_turns(const vb_matmul_args *x) {
@@ -236,6 +231,10 @@ static inline int matmul_f32_turns(const vb_matmul_args *x) {
     const int64_t matrices = (of_b ? x->b_batch_stride : x->a_batch_stride) == 0 ? 1 : x->batch;
     return !x->a_transposed && x->b_transposed && few >= 128 && many >= 1536 &&
            vb_ceil_div(few, MATMUL_TURN_SIDE) <= MATMUL_MOST_GRID_Y && matrices <= MATMUL_MOST_GRID_Y;
+}
+/* Multiprocessors of 8.0 have half as many fp32 units. To turn an operand takes another kernel. */
+static inline double matmul_f32_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    return matmul_plan_of(MATMUL_F32, x, gpu).time * (gpu->capability == 80 ? 2 : 1) + (matmul_f32_turns(x) ? 3.5 : 0);
 }
 
 #endif

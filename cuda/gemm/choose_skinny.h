@@ -66,13 +66,14 @@ static inline double matmul_skinny_plan_dot(matmul_skinny_plan *plan, const vb_m
                           row_blocks = vb_ceil_div(vb_ceil_div(rows, alike) * alike, of_block),
                           blocks = row_blocks * vb_ceil_div(x->batch, together),
                           loads = vb_ceil_div(x->k, lanes * width),
-                          steps = vb_ceil_div(loads, MATMUL_SKINNY_DOT_LOADS(bytes, held, plan->vectors)), most = MATMUL_SKINNY_DOT_BLOCKS(held),
+                          steps = vb_ceil_div(loads, MATMUL_SKINNY_DOT_LOADS(bytes, held, plan->vectors)),
+                          most = MATMUL_SKINNY_DOT_BLOCKS(held),
                           room = stages ? MATMUL_SKINNY_SHARED / (together * one_bytes) : most,
                           at_once = room < most ? room : most, piece = lanes * 16 < row_bytes ? lanes * 16 : row_bytes;
+            const int64_t copies = stages ? vb_ceil_div(together * x->k, 8 * 32 * MATMUL_SKINNY_WARPS) : 0;
             const double each = (double)blocks / multiprocessors, taken = each / (double)at_once,
-                         copies = stages ? 0.21 * (double)vb_ceil_div(together * x->k, 8 * 32 * MATMUL_SKINNY_WARPS) : 0,
                          of_loads = (0.28 * (double)steps + 0.09 * (double)loads) * (held > 1 ? 3 : 1),
-                         waited = (taken > 1 ? taken : 1) * (0.2 + of_loads + copies) + 0.455 * each +
+                         waited = (taken > 1 ? taken : 1) * (0.2 + of_loads + 0.21 * (double)copies) + 0.455 * each +
                                   0.068 * (double)(blocks * together) * copied,
                          moved = megabytes / (plan->vectors ? 9.7 : 9.1) * (1 + 173 / (double)piece),
                          time = 1.9 + (waited > moved ? waited : moved) + 0.146 * megabytes;
@@ -153,9 +154,9 @@ static inline matmul_skinny_plan matmul_skinny_plan_of(const vb_matmul_args *x, 
             plan.rows = MATMUL_SKINNY_WARPS / plan.share * MATMUL_SKINNY_ROWS;
             plan.blocks = vb_ceil_div(rows, plan.rows) * x->batch;
             step = plan.share * span;
-            if (plan.share == MATMUL_SKINNY_WARPS || step >= x->k || 2 * step > chunk ||
-                plan.blocks >= 4 * multiprocessors)
-                break;
+            /* Each block copies the few: more blocks than multiprocessors take longer by it. */
+            const int idle = plan.rows >= 2 * rows || (apart == 1 && plan.blocks < multiprocessors);
+            if (plan.share == MATMUL_SKINNY_WARPS || step >= x->k || 2 * step > chunk || !idle) break;
         }
     } else {
         const int own = plan.vectors ? 16 / bytes : 4, at_once = most * own > 32 ? 4 : 8;
@@ -166,7 +167,7 @@ static inline matmul_skinny_plan matmul_skinny_plan_of(const vb_matmul_args *x, 
         step = MATMUL_SKINNY_WARPS * (32 / plan.share) * at_once;
     }
     plan.steps = vb_ceil_div(x->k, step);
-    const int64_t wanted = 3 * multiprocessors / plan.blocks, least = plan.steps / 4,
+    const int64_t wanted = 3 * multiprocessors / plan.blocks, least = plan.by_k ? x->k / 512 : plan.steps / 4,
                   parts = wanted < least ? wanted : least;
     if (parts > 1) {
         plan.k_each = vb_ceil_div(vb_ceil_div(x->k, parts < 64 ? parts : 64), 64) * 64;
@@ -186,8 +187,8 @@ static inline double matmul_skinny_plan_time(const matmul_skinny_plan plan, cons
                  step = x->type == VB_F32 ? plan.by_k ? 2.7 : most == 8 ? 4.5 : 2.5 : 4.0,
                  latency = (taken > 1 ? taken : 1) * (step * (double)plan.steps + (double)copies - 1),
                  elements = (double)x->m * x->k + (double)x->k * x->n + (double)x->m * x->n,
-                 memory = elements * x->batch * matmul_element_bytes(x->type) / (x->type == VB_F32 ? 1.6e6 : 0.7e6);
-    return 1.5 + (latency > memory ? latency : memory) + (plan.parts > 1 ? 3 : 0);
+                 memory = elements * x->batch * matmul_element_bytes(x->type) / (x->type != VB_F32 ? 0.7e6 : plan.by_k ? 2.4e6 : 1.6e6);
+    return 1.5 + (latency > memory ? latency : memory) + (plan.parts == 1 ? 0 : plan.by_k ? 1.5 : 3);
 }
 /* Of one row or column tiles take longer than their times say. Before Hopper other products took another part. */
 static inline double matmul_skinny_time(const vb_matmul_args *x, const vb_gpu *gpu) {

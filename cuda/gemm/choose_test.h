@@ -186,7 +186,8 @@ static void test_matmul(void) {
             const matmul_kernel row = choose_matmul_m1(x.b, x.type, x.k, x.n, &gpus[g]);
             const int width = matmul_m1_width(x.b, x.type, x.n),
                       others = gpus[g].capability >= 80 && (width == 1 || x.n < MATMUL_M1_LEAST_COLUMNS);
-            CHECK(row == MATMUL_M1_CLUSTER || (row == MATMUL_NONE) == others, "one row: k %ld n %ld", (long)x.k, (long)x.n);
+            CHECK(row == MATMUL_M1_CLUSTER || (row == MATMUL_NONE) == others, "one row: k %ld n %ld", (long)x.k,
+                  (long)x.n);
             if (row != MATMUL_M1_CLUSTER) continue;
             const matmul_m1_plan one = matmul_m1_cluster(x.k, x.n, width, &gpus[g]);
             CHECK(gpus[g].capability == 90 && width > 1 && one.ksplit <= MATMUL_M1_MOST_KSPLIT &&

@@ -258,7 +258,8 @@ static inline int choose_rows_narrow_words(rows_plan *plan, vb_dtype type, int64
                          : rows <= 4 * held                   ? 8
                                                               : 4;
     if (rows <= sms || words <= 16 || words > 32 * most) return 0;
-    const rows_plan narrow = {ROWS_NARROW_WORDS, f32 && words > 32 ? 8 : 4, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
+    if (f32 && rows > held && words > 128 && words < 192) return 0; /* a third of the words would be empty */
+    const rows_plan narrow = {ROWS_NARROW_WORDS, f32 && words > 64 ? 8 : 4, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
     *plan = narrow;
     while (32 * plan->per_thread < words) plan->per_thread *= 2;
     while (plan->lanes * plan->per_thread < words) plan->lanes *= 2;
