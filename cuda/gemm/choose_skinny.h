@@ -187,7 +187,8 @@ static inline double matmul_skinny_plan_time(const matmul_skinny_plan plan, cons
                  step = x->type == VB_F32 ? plan.by_k ? 2.7 : most == 8 ? 4.5 : 2.5 : 4.0,
                  latency = (taken > 1 ? taken : 1) * (step * (double)plan.steps + (double)copies - 1),
                  elements = (double)x->m * x->k + (double)x->k * x->n + (double)x->m * x->n,
-                 memory = elements * x->batch * matmul_element_bytes(x->type) / (x->type != VB_F32 ? 0.7e6 : plan.by_k ? 2.4e6 : 1.6e6);
+                 rate = x->type != VB_F32 ? 0.7e6 : plan.by_k ? 2.4e6 : 1.6e6,
+                 memory = elements * x->batch * matmul_element_bytes(x->type) / rate;
     return 1.5 + (latency > memory ? latency : memory) + (plan.parts == 1 ? 0 : plan.by_k ? 1.5 : 3);
 }
 /* Of one row or column tiles take longer than their times say. Before Hopper other products took another part. */
