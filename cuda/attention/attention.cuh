@@ -28,6 +28,18 @@ struct KeyRange {
     int lo, hi;
 };
 
+// Quotients of numbers below 2^31 by a number that the host knows, by a product (Granlund & Montgomery 1994).
+struct Reciprocal {
+    unsigned factor = 0, shift = 0;
+    VB_DEVICE unsigned quotient(unsigned i) const { return __umulhi(2 * i, factor) >> shift; }
+};
+inline Reciprocal reciprocal_of(int64_t by) {
+    Reciprocal r;
+    while ((int64_t)1 << r.shift < by) r.shift++;
+    r.factor = (unsigned)(((uint64_t)1 << (31 + r.shift)) / (uint64_t)by + 1);
+    return r;
+}
+
 // The arguments, and quotients that the host computes once. A dozen 64-bit divisions in a kernel cost a decode step a
 // tenth of its time.
 struct AttentionShape : vb_attention_args {
@@ -35,7 +47,7 @@ struct AttentionShape : vb_attention_args {
     unsigned rows;  // packed rows of a key head
     unsigned tiles; // of them
     int values;     // elements of a value
-    unsigned chunk_factor, chunk_shift; // position / chunk = 2 * position * chunk_factor / 2^(32 + chunk_shift)
+    Reciprocal by_group, by_chunk; // without chunks quotients are 0
 };
 
 inline AttentionShape shape_of(const vb_attention_args &args, int tile_rows) {
@@ -46,11 +58,8 @@ inline AttentionShape shape_of(const vb_attention_args &args, int tile_rows) {
     shape.tiles = ceil_div<unsigned>(shape.rows, (unsigned)tile_rows);
     shape.values = (int)(args.value_dim ? args.value_dim : args.dim);
     shape.ring = attention_wraps(&args);
-    shape.chunk_factor = shape.chunk_shift = 0;
-    if (args.chunk > 0 && args.chunk <= INT32_MAX) { // Granlund & Montgomery 1994, for dividends below 2^31
-        while ((int64_t)1 << shape.chunk_shift < args.chunk) shape.chunk_shift++;
-        shape.chunk_factor = (unsigned)(((uint64_t)1 << (31 + shape.chunk_shift)) / (uint64_t)args.chunk + 1);
-    }
+    shape.by_group = reciprocal_of(shape.group);
+    if (args.chunk > 0 && args.chunk <= INT32_MAX) shape.by_chunk = reciprocal_of(args.chunk);
     return shape;
 }
 
@@ -65,7 +74,7 @@ VB_DEVICE KeyRange keys_at(const AttentionShape &a, int64_t position) {
         keys.hi = (int)larger<int64_t>(0, smaller(position + 1, a.kv_len));
         if (a.window > 0) keys.lo = (int)smaller<int64_t>(keys.hi, larger<int64_t>(0, position + 1 - a.window));
         // Without a division: in line, that made a step's kernel 168 instructions longer, and 0.7 us slower.
-        const unsigned chunks = __umulhi(2 * (unsigned)position, a.chunk_factor) >> a.chunk_shift;
+        const unsigned chunks = a.by_chunk.quotient((unsigned)position);
         keys.lo = smaller(keys.hi, larger(keys.lo, int(chunks * (unsigned)a.chunk)));
     }
     return keys;
@@ -75,8 +84,8 @@ VB_DEVICE KeyRange keys_of(const AttentionShape &a, unsigned b, unsigned s) {
     return keys_at(a, a.causal ? position_of(a, b, s) : 0);
 }
 
-// The token of packed row i. A group of one head needs no division.
-VB_DEVICE unsigned token_of(const AttentionShape &a, unsigned i) { return a.seq == 1 ? 0 : i / a.group; }
+// The token of packed row i.
+VB_DEVICE unsigned token_of(const AttentionShape &a, unsigned i) { return a.seq == 1 ? 0 : a.by_group.quotient(i); }
 
 // The first element of packed row i in q and out.
 VB_DEVICE int64_t query_offset(const AttentionShape &a, unsigned b, unsigned kv_head, unsigned i) {

@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(WARPS * SHARES * 32, ATTENTION_F32_PLACES(DIMS
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int row = warp * 16 + g + 8 * h;
-        seen[h] = row < rows ? keys_of(a, b, (first_row + row) / a.group) : mine;
+        seen[h] = row < rows ? keys_of(a, b, token_of(a, first_row + row)) : mine;
         common_lo = larger(common_lo, seen[h].lo);
         common_hi = smaller(common_hi, seen[h].hi);
         if (row < rows) some_lo = smaller(some_lo, seen[h].lo), some_hi = larger(some_hi, seen[h].hi);

@@ -58,6 +58,12 @@ struct Operand {
     half bits;
 };
 
+// Key heads of all sequences.
+struct Heads {
+    unsigned all;
+    Reciprocal by_all, by_kv_heads;
+};
+
 #ifdef VB_SM90A
 
 // The keys of a tile, and the block's next tile.
@@ -68,9 +74,9 @@ struct Job {
 
 struct TileOf {
     unsigned b, kv_head, first_row;
-    VB_DEVICE TileOf(const AttentionShape &a, unsigned tile, unsigned heads, unsigned tile_rows) {
-        const unsigned from_last = tile / heads, head = tile - from_last * heads;
-        b = head / (unsigned)a.kv_heads;
+    VB_DEVICE TileOf(const AttentionShape &a, unsigned tile, Heads heads, unsigned tile_rows) {
+        const unsigned from_last = heads.by_all.quotient(tile), head = tile - from_last * heads.all;
+        b = heads.by_kv_heads.quotient(head);
         kv_head = head - b * (unsigned)a.kv_heads;
         first_row = (a.tiles - 1 - from_last) * tile_rows;
     }
@@ -169,7 +175,7 @@ template <class TQ, class TO, class TKV, int DIMS, bool SHARED_ROWS>
 __global__ void __launch_bounds__(threads, 1)
     attention_prefill_sm90_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
                                   const __grid_constant__ CUtensorMap v_map, const AttentionShape a, int own_rows,
-                                  int tokens, unsigned heads, unsigned *tickets, unsigned *flags) {
+                                  int tokens, const Heads heads, unsigned *tickets, unsigned *flags) {
 #ifdef VB_SM90A
     using Tile = PrefillTile<DIMS, SHARED_ROWS>;
     // of a stage: one a warp
@@ -189,7 +195,7 @@ __global__ void __launch_bounds__(threads, 1)
     char *const v_ring = k_ring + stages * Tile::tile_bytes;
     const int group = __shfl_sync(all_lanes, threadIdx.x / 128, 0); // the compiler then knows it to be uniform
     const int lane = threadIdx.x % 32;
-    const unsigned tiles = a.tiles * heads;
+    const unsigned tiles = a.tiles * heads.all;
 
     if (threadIdx.x == 0) {
         if (boxes) sm90::prefetch_map(&q_map);
@@ -228,7 +234,7 @@ __global__ void __launch_bounds__(threads, 1)
                 if (lane == 0 && gridDim.x < tiles) next = gridDim.x + atomicAdd(tickets, 1);
                 const TileOf place(a, tile, heads, tile_rows);
                 const unsigned end = smaller(place.first_row + tile_rows, a.rows);
-                const KeyRange all = keys_of_tokens(a, place.b, place.first_row / a.group, (end - 1) / a.group);
+                const KeyRange all = keys_of_tokens(a, place.b, token_of(a, place.first_row), token_of(a, end - 1));
                 const int outer = int((a.sequences ? a.sequences[place.b] : place.b) * a.kv_heads + place.kv_head);
                 if (lane == 0) {
                     sm90::barrier_wait(&job_empty[job_at.stage()], job_at.phase() ^ 1);
@@ -258,7 +264,7 @@ __global__ void __launch_bounds__(threads, 1)
                         for (int i = 0; i < parts * (DIMS / 64); i++)
                             sm90::copy_box(to + i * rows_per_group * sm90::row_bytes, &q_map, &q_full[q_at.stage()],
                                            {i % (DIMS / 64) * 64, 0,
-                                            int(place.first_row / a.group) + i / (DIMS / 64) * tokens,
+                                            int(token_of(a, place.first_row)) + i / (DIMS / 64) * tokens,
                                             (int)place.kv_head, (int)place.b});
                         q_at.advance();
                     };
@@ -330,7 +336,7 @@ __global__ void __launch_bounds__(threads, 1)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 const int row = warp * 16 + g + 8 * h;
-                if (a.causal && row < rows) seen[h] = keys_of(a, place.b, (first_row + row) / a.group);
+                if (a.causal && row < rows) seen[h] = keys_of(a, place.b, token_of(a, first_row + row));
             }
             sm90::barrier_wait(&job_full[job_at.stage()], job_at.phase());
             const Job job = jobs[job_at.stage()];
@@ -567,9 +573,10 @@ vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned
     using Tile = PrefillTile<DIMS, SHARED_ROWS>;
     const int tokens = tokens_of_box<TQ>(a), own_rows = rows_of_group<TQ>(a);
     const AttentionShape shape = shape_of(a, Tile::rows / rows_per_group * own_rows);
-    const unsigned heads = (unsigned)(a.batch * a.kv_heads);
+    const int64_t all_heads = a.batch * a.kv_heads;
+    const Heads heads = {(unsigned)all_heads, reciprocal_of(all_heads), reciprocal_of(a.kv_heads)};
     // Rows from kv_len on read as zeros. The sequences that there are only the device may know.
-    const int64_t sizes[3] = {a.dim, smaller(a.kv_len, a.kv_capacity), a.sequences ? INT32_MAX : (int64_t)heads},
+    const int64_t sizes[3] = {a.dim, smaller(a.kv_len, a.kv_capacity), a.sequences ? INT32_MAX : all_heads},
                   strides[2] = {a.dim, a.kv_capacity * a.dim};
     CUtensorMap q_map = {}, k_map, v_map;
     if (tokens > 0) {
@@ -582,7 +589,7 @@ vb_status launch_prefill(const vb_attention_args &a, vb_stream *stream, unsigned
     }
     VB_TRY(sm90::tensor_map(&k_map, a.k, a.kv_type, sizes, strides, Tile::keys, stream));
     VB_TRY(sm90::tensor_map(&v_map, a.v, a.kv_type, sizes, strides, Tile::keys, stream));
-    return launch_overlapped(stream, smaller(shape.tiles * heads, (unsigned)multiprocessors(stream)), threads,
+    return launch_overlapped(stream, smaller(shape.tiles * heads.all, (unsigned)multiprocessors(stream)), threads,
                              Tile::shared_bytes, attention_prefill_sm90_kernel<TQ, TO, TKV, DIMS, SHARED_ROWS>, q_map,
                              k_map, v_map, shape, own_rows, tokens, heads, counters(stream), flags);
 }

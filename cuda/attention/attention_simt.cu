@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(threads)
     float max[ROWS], sum[ROWS], out[ROWS][per_lane];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
-        seen[r] = r < rows ? keys_of(a, b, (first_row + r) / a.group) : KeyRange{0, 0};
+        seen[r] = r < rows ? keys_of(a, b, token_of(a, first_row + r)) : KeyRange{0, 0};
         max[r] = minus_infinity;
         sum[r] = 0.0f;
 #pragma unroll
