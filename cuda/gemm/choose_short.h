@@ -47,8 +47,6 @@ typedef struct matmul_thin_plan {
     int64_t across;             /* blocks side by side */
     double time;
 } matmul_thin_plan;
-/* Its time: a fit to 236 products of 16 bits and 156 of F32 on an H200, half of them by kernels without Hopper's
- * instructions, by 0.2 of their logarithm (docs/experiments/2026-11-28-shapes.md). */
 static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
     const int f32 = x->type == VB_F32, sector = MATMUL_SECTOR / matmul_element_bytes(x->type);
     const double c = matmul_millions_of_c(x);
@@ -71,16 +69,22 @@ static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
     const double computed = (double)plan.across * plan.width * plan.columns * x->m * steps,
                  of_a = (double)x->m * x->k * (x->a_transposed && plan.phases > 1 ? 4 : 1),
                  of_b = (double)x->n * x->k * (1 + (f32 ? 3.1 : 2.1) * (plan.phases - 1));
-    const double start = f32 ? x->k > 8 ? 3.9 : 3.5 : x->k > 8 ? 4.3 : 3.6;
-    plan.time = start + c * (f32 ? 0.95 : 0.5) * (odd && plan.phases == 1 ? f32 ? 1.7 : 2.1 : 1) +
+    /* F32 of a longer k was fitted again, by random batches. */
+    const int longer = f32 && x->k > 4;
+    const double start = longer ? x->k > 8 ? 3.9 : 3.5 : f32 ? 2.8 : 4.7,
+                 odd_c = longer ? 1.7 : f32 ? 2.2 : 2.8, two = longer ? 0.85 : f32 ? 0.6 : 0.72;
+    plan.time = start + c * (longer ? 0.95 : f32 ? 1.22 : 0.52) * (odd && plan.phases == 1 ? odd_c : 1) +
                 1e-6 * x->batch *
-                    ((f32 ? 0.27 : 0.18) * computed * (plan.columns == 1 ? 1 : f32 ? 0.85 : 1.25) +
-                     (f32 ? 4.5 : 6.4) * of_a + (f32 ? alone ? 9.7 : 0.2 : 1.6) * of_b);
+                    ((longer ? 0.27 : f32 ? 0.29 : 0.28) * computed * (plan.columns == 1 ? 1 : two) +
+                     (longer ? 4.5 : f32 ? 4.6 : 4.2) * of_a +
+                     (!f32 ? 0.56 : (longer ? 0.2 : 0.3) + (alone ? longer ? 9.5 : 17 : 0)) * of_b);
     return plan;
 }
-/* Tiles of small matrices take longer than their times say, but before Hopper tiles of F32 do not. */
+/* Tiles of small matrices take longer than their times say. Before Hopper 16 bits of a k above 8 take longer. */
 static inline double matmul_thin_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    return matmul_thin_plan_of(x).time * (x->type == VB_F32 && !vb_begins_early(gpu) ? 1.05 : 0.9);
+    const int f32 = x->type == VB_F32, early = vb_begins_early(gpu);
+    return matmul_thin_plan_of(x).time *
+           (f32 ? x->k > 4 ? early ? 0.9 : 1.05 : 0.8 : early ? 0.7 : x->k > 8 ? 1 : 0.67);
 }
 
 #endif
