@@ -79,13 +79,19 @@ VB_TARGET_AVX2 VB_INLINE void fetch_ahead(const uint8_t *w, int64_t bytes, int64
         _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) _mm_prefetch(at + AHEAD_LONG + r * VECTOR, _MM_HINT_T1);
 }
 
-/* R rows of codes from byte b on, 0 behind the end of a row. */
+/* R rows of codes from byte b on, 0 behind the end of a row. Of a piece of longer rows the same piece of later rows is
+ * fetched. */
 VB_TARGET_AVX512 VB_INLINE void load_codes(__m512i codes[4], const uint8_t *w, int64_t stride, int64_t bytes, int64_t b,
                                            const int R) {
     const __mmask64 live = bytes - b >= VECTOR ? ~0ull : (1ull << (bytes - b)) - 1;
+    const int64_t later = (AHEAD_LONG / (VB_CODES_ROWS * stride) + 1) * VB_CODES_ROWS * stride;
     _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
         codes[r] = _mm512_maskz_loadu_epi8(live, w + r * stride + b);
-    fetch_ahead(w, bytes, b, R);
+    if (bytes == stride || stride <= SHORT)
+        fetch_ahead(w, bytes, b, R);
+    else
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+            _mm_prefetch((const char *)w + r * stride + b + later, _MM_HINT_T1);
 }
 
 /* The sums of four vectors' elements. */

@@ -43,31 +43,21 @@ VB_INLINE void scale_norm_body(float *restrict h, float factor, const float *nor
 VB_TWINS(scale_norm, (float *h, float factor, const float *norm, int64_t n), (h, factor, norm, n));
 
 VB_INLINE void to_codes_body(int8_t *restrict codes, float *scale, const float *restrict h, int64_t n) {
-    enum { LANES = 16 };
-    float lanes[LANES];
-    int32_t nan = 0;
-    for (int l = 0; l < LANES; l++) lanes[l] = 1e-5f;
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int l = 0; l < LANES; l++) {
-            const float a = vb_bits_float(vb_float_bits(h[i + l]) & 0x7fffffff);
-            lanes[l] = a > lanes[l] ? a : lanes[l];
-            nan |= a != a;
-        }
-    for (int l = 0; i < n; i++, l++) {
-        const float a = vb_bits_float(vb_float_bits(h[i]) & 0x7fffffff);
-        lanes[l] = a > lanes[l] ? a : lanes[l];
-        nan |= a != a;
+    int32_t bits = 0; /* of the greatest absolute value, or of a NaN, which are above those of an infinity */
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t size = (int32_t)(vb_float_bits(h[i]) & 0x7fffffff);
+        bits = size > bits ? size : bits;
     }
-    float most = lanes[0];
-    for (int l = 1; l < LANES; l++) most = lanes[l] > most ? lanes[l] : most;
-    const float s = nan ? NAN : 127.0f / most;
-    *scale = s;
+    const float greatest = vb_bits_float((uint32_t)bits);
+    if (greatest != greatest) {
+        *scale = NAN;
+        memset(codes, 0, (size_t)n);
+        return;
+    }
+    const float s = *scale = 127.0f / (greatest > 1e-5f ? greatest : 1e-5f);
     /* adding 1.5 * 2^23 rounds to the nearest integer, ties to even, in the low bits */
-    for (int64_t j = 0; j < n; j++) {
-        const float x = nan ? 0.0f : h[j] * s;
-        codes[j] = (int8_t)(int32_t)(vb_float_bits(x + 0x1.8p23f) - 0x4b400000u);
-    }
+    for (int64_t i = 0; i < n; i++)
+        codes[i] = (int8_t)(int32_t)(vb_float_bits(h[i] * s + 0x1.8p23f) - 0x4b400000u);
 }
 VB_TWINS(to_codes, (int8_t *codes, float *scale, const float *h, int64_t n), (codes, scale, h, n));
 

@@ -43,23 +43,47 @@ VB_TARGET_VBMI VB_INLINE __m512i weights_of(int i) {
     return _mm512_loadu_si512(w);
 }
 
+/* h[c][k] = the activations of columns c of the block, of as many k at a time as a cache has. */
+VB_TARGET_VBMI static void take_columns(const words_job *j, int64_t begin, int64_t end) {
+    enum { NEAR = 64 };
+    const vb_tmac_matmul_args *a = j->a;
+    const float *const x = a->activations + j->column;
+    for (int64_t near = 0; near < a->k; near += NEAR) {
+        const int64_t behind = vb_min(near + NEAR, a->k);
+        int64_t c = begin;
+        for (; c + 4 <= end; c += 4) {
+            int64_t k = near;
+            for (; k + 4 <= behind; k += 4) {
+                __m128 row[4];
+                for (int i = 0; i < 4; i++) row[i] = _mm_loadu_ps(x + (k + i) * a->n + c);
+                _MM_TRANSPOSE4_PS(row[0], row[1], row[2], row[3]);
+                for (int i = 0; i < 4; i++) _mm_storeu_ps(j->h + (c + i) * a->k + k, row[i]);
+            }
+            for (; k < behind; k++)
+                for (int i = 0; i < 4; i++) j->h[(c + i) * a->k + k] = x[k * a->n + c + i];
+        }
+        for (; c < end; c++)
+            for (int64_t k = near; k < behind; k++) j->h[c * a->k + k] = x[k * a->n + c];
+    }
+}
+
 VB_TARGET_VBMI static void fill_tables(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
     const words_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
     const __m512i first = weights_of(0), second = weights_of(1), third = weights_of(2);
-    enum { NEAR = 64 }; /* rows of activations that a cache has at once */
-    for (int64_t near = 0; near < a->k; near += NEAR)
-        for (int64_t c = begin; c < end; c++)
-            for (int64_t k = near; k < vb_min(near + NEAR, a->k); k++)
-                j->h[c * a->k + k] = a->activations[k * a->n + j->column + c];
+    take_columns(j, begin, end);
     for (int64_t c = begin; c < end; c++) {
         float *const h = j->h + c * a->k;
         vb_tmac_norm(h, a);
         for (int64_t run = 0; run < j->runs; run++) {
             const int live = (int)vb_min(RUN, a->k - run * RUN);
-            float v[RUN] = {0};
-            memcpy(v, h + run * RUN, (size_t)live * 4);
+            const float *v = h + run * RUN;
+            float last[RUN];
+            if (live < RUN) {
+                memset(last, 0, sizeof last);
+                v = memcpy(last, v, (size_t)live * 4);
+            }
             /* A NaN or an infinity is in the scale; the codes are of no matter then. */
             const float greatest = vb_tmac_greatest(v, RUN);
             const float inverse = greatest > 0x1p-100f ? MOST_CODE / greatest : 0.0f;
@@ -117,17 +141,17 @@ static void fill_alphabet(alphabet *to) {
 /* The codes of three of a row: [blocks][BLOCK_BYTES / 3 * 4]. Returns whether there is a code of 3. */
 VB_TARGET_VBMI static bool read_row(uint8_t *to, const uint8_t *w, int64_t bytes, const alphabet *letters) {
     const __m512i order = _mm512_loadu_si512(letters->spread), base = _mm512_loadu_si512(letters->base);
-    const __m512i shifts = _mm512_set1_epi64(0x2a241e18120c0600), high = _mm512_set1_epi8((char)0xaa);
+    const __m512i shifts = _mm512_set1_epi64(0x2a241e18120c0600);
     __m512i threes = _mm512_setzero_si512();
     for (int64_t b = 0; b < bytes; b += BLOCK_BYTES, to += 64) {
         const __mmask64 live = (1ull << vb_min(BLOCK_BYTES, bytes - b)) - 1;
         const __m512i v = _mm512_maskz_loadu_epi8(live, w + b);
         _mm_prefetch((const char *)w + b + (8 << 10), _MM_HINT_T1);
-        threes = _mm512_or_si512(threes, _mm512_and_si512(_mm512_and_si512(v, high), _mm512_add_epi8(v, v)));
+        threes = _mm512_or_si512(threes, _mm512_and_si512(v, _mm512_add_epi8(v, v))); /* the upper bits count */
         const __m512i sixes = _mm512_multishift_epi64_epi8(shifts, _mm512_permutexvar_epi8(order, v));
         _mm512_store_si512(to, _mm512_permutexvar_epi8(sixes, base));
     }
-    return _mm512_test_epi8_mask(threes, threes) != 0;
+    return _mm512_test_epi8_mask(threes, _mm512_set1_epi8((char)0xaa)) != 0;
 }
 
 /* A block of ROWS rows, which lie `stride` bytes apart: words[BLOCK_WORDS][ROWS]. */
@@ -319,8 +343,9 @@ vb_status vb_cpu_tmac_words(const vb_tmac_matmul_args *args, vb_stream *stream) 
     job.blocks = (job.words + BLOCK_WORDS - 1) / BLOCK_WORDS, job.runs = (job.words + RUN_WORDS - 1) / RUN_WORDS;
     const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool), registers = (a->m + ROWS - 1) / ROWS;
     const int64_t index = job.blocks * BLOCK_WORDS * ROWS * 2, table = job.words * 2 * TABLE * 2;
-    const int64_t grain = vb_max(registers / (4 * threads), vb_min(4, (registers + threads - 1) / threads));
-    const int64_t block = vb_min(grain, index <= INDEX_BYTES / 8 ? 8 : 4);
+    /* Blocks of one size, as many of them for each thread. */
+    const int64_t each = vb_max((registers + threads - 1) / threads, 1), largest = index <= INDEX_BYTES / 8 ? 8 : 4;
+    const int64_t turns = (each + largest - 1) / largest, block = (each + turns - 1) / turns;
     job.rows = block * ROWS, job.worker_bytes = COLUMNS * job.rows * 4 + (block + 1) * index;
     const int64_t most = vb_min(vb_max(TABLES_BYTES / table / COLUMNS, 1) * COLUMNS, a->n);
     const int64_t column_bytes = table + (job.runs + a->k) * 4;
@@ -336,7 +361,7 @@ vb_status vb_cpu_tmac_words(const vb_tmac_matmul_args *args, vb_stream *stream) 
     for (job.column = 0; job.column < a->n; job.column += job.columns) {
         job.columns = vb_min(most, a->n - job.column);
         vb_cpu_parallel(stream, job.columns, vb_cpu_grain(a->k), fill_tables, &job);
-        vb_cpu_parallel(stream, registers, grain, words_range, &job);
+        vb_cpu_parallel(stream, registers, block, words_range, &job);
     }
     return VB_OK;
 }
