@@ -172,22 +172,45 @@ static float scale_of(const vb_w2a8_gemv_args *a, int64_t r) {
     return a->weight_scales[s];
 }
 
-static void store(const vb_w2a8_gemv_args *a, int64_t i, int64_t r, int32_t sum, float scale) {
+/* Results r to r + FOUR - 1, of which `live` are there, of row i of the activations: their sums and scales. */
+enum { FOUR = 4 };
+static void store_four(const vb_w2a8_gemv_args *a, int64_t i, int64_t r, int live, const int32_t sums[FOUR],
+                       const float scales[FOUR]) {
     const int64_t at = i * a->n + r;
     if (a->out_type == VB_I32) {
-        ((int32_t *)a->out)[at] = sum;
+        memcpy((int32_t *)a->out + at, sums, (size_t)live * 4);
         return;
     }
-    float v = (float)sum;
-    if (a->activation_scales) v /= a->activation_scales[i];
-    v *= scale;
-    if (a->bias) v += a->bias[r];
-    if (a->add) v += a->add[at];
-    switch (a->out_type) {
-    case VB_F16: ((uint16_t *)a->out)[at] = vb_float_half(v); break;
-    case VB_BF16: ((uint16_t *)a->out)[at] = vb_float_bfloat(v); break;
-    default: ((float *)a->out)[at] = v;
+    float v[FOUR];
+    for (int c = 0; c < FOUR; c++) v[c] = (float)sums[c];
+    if (a->activation_scales)
+        for (int c = 0; c < FOUR; c++) v[c] /= a->activation_scales[i];
+    for (int c = 0; c < FOUR; c++) v[c] *= scales[c];
+    if (a->bias)
+        for (int c = 0; c < live; c++) v[c] += a->bias[r + c];
+    if (a->add)
+        for (int c = 0; c < live; c++) v[c] += a->add[at + c];
+    if (a->out_type == VB_F32)
+        memcpy((float *)a->out + at, v, (size_t)live * 4);
+    else
+        for (int c = 0; c < live; c++)
+            ((uint16_t *)a->out)[at + c] = a->out_type == VB_F16 ? vb_float_half(v[c]) : vb_float_bfloat(v[c]);
+}
+
+/* Results of `rows` rows of weights from r on. Their sums lie `stride` apart, of which `total` is one too many. */
+static void store(const vb_w2a8_gemv_args *a, int64_t i, int64_t r, int rows, const int32_t *sums, int stride,
+                  int32_t total, const float *scales) {
+    int c = 0;
+    for (; c + FOUR <= rows; c += FOUR, sums += FOUR * stride) {
+        const int32_t four[FOUR] = {sums[0] - total, sums[stride] - total, sums[2 * stride] - total,
+                                    sums[3 * stride] - total};
+        store_four(a, i, r + c, FOUR, four, scales + c);
     }
+    if (c == rows) return;
+    int32_t last[FOUR] = {0};
+    float last_scales[FOUR] = {0};
+    for (int b = 0; c + b < rows; b++) last[b] = sums[b * stride] - total, last_scales[b] = scales[c + b];
+    store_four(a, i, r + c, rows - c, last, last_scales);
 }
 
 static void to_tiles_range(void *context, int worker, int64_t begin, int64_t end) {
@@ -210,10 +233,10 @@ static void gemv_tiles_range(void *context, int worker, int64_t begin, int64_t e
             int32_t sums[VB_CODES_TILE_SIZE][VB_CODES_MOST];
             vb_cpu_code_tiles(sums, (const uint8_t *)a->weights + r * a->row_bytes, a->row_bytes, a->row_bytes, rows,
                               j->tiles + i * j->vectors * VB_CODES_X, n);
-            for (int c = 0; c < rows; c++) {
-                const float scale = scale_of(a, r + c);
-                for (int t = 0; t < n; t++) store(a, i + t, r + c, sums[c][t] - j->totals[i + t], scale);
-            }
+            float scales[VB_CODES_TILE_SIZE];
+            for (int c = 0; c < rows; c++) scales[c] = scale_of(a, r + c);
+            for (int t = 0; t < n; t++)
+                store(a, i + t, r, rows, &sums[0][t], VB_CODES_MOST, j->totals[i + t], scales);
         }
 }
 
@@ -232,7 +255,7 @@ static void gemv_range(void *context, int worker, int64_t begin, int64_t end) {
                 vb_cpu_code_sums(sums, (const uint8_t *)a->weights + r * a->row_bytes, a->row_bytes, a->row_bytes, rows,
                                  j->x + i * j->vectors * VB_CODES_X, n, j->simd);
                 for (int t = 0; t < n; t++)
-                    for (int c = 0; c < rows; c++) store(a, i + t, r + c, sums[c][t] - j->totals[i + t], scales[c]);
+                    store(a, i + t, r, rows, &sums[0][t], VB_CODES_TILE, j->totals[i + t], scales);
             }
         }
 }
@@ -259,8 +282,7 @@ static void panels_range(void *context, int worker, int64_t begin, int64_t end) 
                                   j->x + (i * j->vectors + b / VB_CODES_VECTOR * n) * VB_CODES_X, n);
                 for (int s = 0; s < rows * n; s++) all[s] += sums[s];
             }
-            for (int t = 0; t < n; t++)
-                for (int c = 0; c < rows; c++) store(a, i + t, r + c, all[c * n + t] - j->totals[i + t], scales[c]);
+            for (int t = 0; t < n; t++) store(a, i + t, r, rows, all + t, n, j->totals[i + t], scales);
         }
     }
 }
@@ -276,7 +298,9 @@ static void lines_range(void *context, int worker, int64_t begin, int64_t end) {
         int32_t sums[LINES];
         vb_cpu_code_lines(sums, (const uint8_t *)a->weights + row * a->row_bytes, a->row_bytes, a->row_bytes, rows,
                           j->x, j->simd);
-        for (int r = 0; r < rows; r++) store(a, 0, row + r, sums[r] - j->totals[0], scale_of(a, row + r));
+        float scales[LINES];
+        for (int r = 0; r < rows; r++) scales[r] = scale_of(a, row + r);
+        store(a, 0, row, rows, sums, 1, j->totals[0], scales);
     }
 }
 

@@ -340,7 +340,7 @@ typedef struct bytes_job {
     int8_t *tiles;   /* [groups] of the rows of a group as tiles, NULL for none */
     int32_t *totals; /* [groups][n][upper, lower] */
     float *factors;  /* [n]: what one of the rounded activations stands for */
-    char *scratch;   /* of the workers: a column as it is, and its bytes */
+    char *scratch;   /* of the workers: columns as they are, and the bytes of one */
     int64_t worker_bytes;
     vb_simd simd;
 } bytes_job;
@@ -368,10 +368,13 @@ static void arrange_group(const bytes_job *j, int8_t *x, int32_t *total, const i
 static void split_range(void *context, int worker, int64_t begin, int64_t end) {
     const bytes_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
-    float *h = (float *)(j->scratch + worker * j->worker_bytes);
-    int8_t *upper = (int8_t *)(h + a->k), *lower = upper + a->k;
+    float *const taken = (float *)(j->scratch + worker * j->worker_bytes);
+    int8_t *upper = (int8_t *)(taken + VB_TMAC_TAKEN * a->k), *lower = upper + a->k;
     for (int64_t column = begin; column < end; column++) {
-        const float most = vb_tmac_column(h, a, column);
+        const int64_t of = (column - begin) % VB_TMAC_TAKEN;
+        if (of == 0) vb_tmac_take(taken, a, column, vb_min(VB_TMAC_TAKEN, end - column));
+        const float *const h = taken + of * a->k;
+        const float most = vb_tmac_greatest(h, a->k);
         /* A NaN or an infinity is in the factor; the codes are of no matter then. */
         j->factors[column] = most / MOST_SHORT;
         split[j->simd](upper, lower, h, most > 0x1p-100f ? MOST_SHORT / most : 0.0f, a->k);
@@ -471,7 +474,7 @@ static vb_status bytes_matmul(bytes_job *job, vb_stream *stream) {
     if (__builtin_mul_overflow(a->groups, 2 * a->n, &pairs) ||
         __builtin_mul_overflow(a->groups, tiled ? vb_codes_whole(2 * a->n) : 0, &tiles) ||
         __builtin_add_overflow(pairs, tiles, &rows) || __builtin_mul_overflow(rows, job->row_of_x + 4, &x) ||
-        __builtin_mul_overflow(a->k, 6, &job->worker_bytes) || job->worker_bytes > INT64_MAX - 64)
+        __builtin_mul_overflow(a->k, 4 * VB_TMAC_TAKEN + 2, &job->worker_bytes) || job->worker_bytes > INT64_MAX - 64)
         return VB_OUT_OF_MEMORY;
     job->worker_bytes = (job->worker_bytes + 63) / 64 * 64;
     if (__builtin_mul_overflow(threads, job->worker_bytes, &workers) || __builtin_add_overflow(x, workers, &bytes) ||
@@ -483,7 +486,7 @@ static vb_status bytes_matmul(bytes_job *job, vb_stream *stream) {
     if (tiled) job->tiles = job->x + pairs * job->row_of_x;
     job->totals = (int32_t *)(job->x + rows * job->row_of_x);
     job->factors = (float *)(job->totals + pairs);
-    vb_cpu_parallel(stream, a->n, vb_cpu_grain(a->k), split_range, job);
+    vb_cpu_parallel(stream, a->n, vb_tmac_share(a, threads), split_range, job);
     const int step = tiled ? VB_CODES_TILE_SIZE : VB_CODES_ROWS;
     if (tiled) vb_cpu_parallel(stream, tiles / VB_CODES_TILE_SIZE, 1, to_tiles_range, job);
     const int64_t grain = vb_cpu_matrix_grain(stream, a->m, job->row_bytes, step, a->n > BLOCK);

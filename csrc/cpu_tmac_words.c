@@ -43,39 +43,14 @@ VB_TARGET_VBMI VB_INLINE __m512i weights_of(int i) {
     return _mm512_loadu_si512(w);
 }
 
-/* h[c][k] = the activations of columns c of the block, of as many k at a time as a cache has. */
-VB_TARGET_VBMI static void take_columns(const words_job *j, int64_t begin, int64_t end) {
-    enum { NEAR = 64 };
-    const vb_tmac_matmul_args *a = j->a;
-    const float *const x = a->activations + j->column;
-    for (int64_t near = 0; near < a->k; near += NEAR) {
-        const int64_t behind = vb_min(near + NEAR, a->k);
-        int64_t c = begin;
-        for (; c + 4 <= end; c += 4) {
-            int64_t k = near;
-            for (; k + 4 <= behind; k += 4) {
-                __m128 row[4];
-                for (int i = 0; i < 4; i++) row[i] = _mm_loadu_ps(x + (k + i) * a->n + c);
-                _MM_TRANSPOSE4_PS(row[0], row[1], row[2], row[3]);
-                for (int i = 0; i < 4; i++) _mm_storeu_ps(j->h + (c + i) * a->k + k, row[i]);
-            }
-            for (; k < behind; k++)
-                for (int i = 0; i < 4; i++) j->h[(c + i) * a->k + k] = x[k * a->n + c + i];
-        }
-        for (; c < end; c++)
-            for (int64_t k = near; k < behind; k++) j->h[c * a->k + k] = x[k * a->n + c];
-    }
-}
-
 VB_TARGET_VBMI static void fill_tables(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
     const words_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
     const __m512i first = weights_of(0), second = weights_of(1), third = weights_of(2);
-    take_columns(j, begin, end);
+    vb_tmac_take(j->h + begin * a->k, a, j->column + begin, end - begin);
     for (int64_t c = begin; c < end; c++) {
-        float *const h = j->h + c * a->k;
-        vb_tmac_norm(h, a);
+        const float *const h = j->h + c * a->k;
         for (int64_t run = 0; run < j->runs; run++) {
             const int live = (int)vb_min(RUN, a->k - run * RUN);
             const float *v = h + run * RUN;
@@ -360,7 +335,7 @@ vb_status vb_cpu_tmac_words(const vb_tmac_matmul_args *args, vb_stream *stream) 
     job.h = job.scales + most * job.runs;
     for (job.column = 0; job.column < a->n; job.column += job.columns) {
         job.columns = vb_min(most, a->n - job.column);
-        vb_cpu_parallel(stream, job.columns, vb_cpu_grain(a->k), fill_tables, &job);
+        vb_cpu_parallel(stream, job.columns, vb_tmac_share(a, threads), fill_tables, &job);
         vb_cpu_parallel(stream, registers, block, words_range, &job);
     }
     return VB_OK;
