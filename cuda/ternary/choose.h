@@ -42,6 +42,7 @@ typedef struct ternary_bits {
     int tiles, most, stages;      /* tiles of 16 rows: of the matrix, of a block, in shared memory at once */
     int ahead;                    /* tiles that a block asks for before the kernel before it has ended */
     int beside;                   /* whether a block leaves registers for one of the next kernel */
+    int late;                     /* whether the next kernel begins when the last tile has been asked for, not before */
     int64_t blocks, shared_bytes; /* of a block */
 } ternary_bits;
 
@@ -80,7 +81,8 @@ static inline ternary_tiles ternary_tiles_of(int64_t rows, int64_t units, int mo
 /* Threads of a block, so that a thread has 64 registers, or 72 where x has two bytes and a warp two units; of blocks
  * with short rows. Tiles in shared memory: of short rows, of long ones, and where there is no room for so many. */
 enum { TERNARY_BITS_THREADS = 1024, TERNARY_BITS_THREADS_SHORTS = 896, TERNARY_BITS_THREADS_SHORT_ROWS = 256,
-       TERNARY_BITS_STAGES_SHORT_ROWS = 8, TERNARY_BITS_STAGES = 5, TERNARY_BITS_STAGES_FEW = 3 };
+       TERNARY_BITS_STAGES_SHORT_ROWS = 8, TERNARY_BITS_STAGES = 5, TERNARY_BITS_STAGES_PAIRS = 4,
+       TERNARY_BITS_STAGES_FEW = 3 };
 /* Two blocks of up to 512 threads with 64 registers find room on a multiprocessor, and of so many with 56. Kernels of
  * more than half as many blocks as multiprocessors begin earlier so: up to a tenth less time. */
 enum { TERNARY_BITS_THREADS_BESIDE = 576 };
@@ -93,6 +95,22 @@ static inline int64_t ternary_bits_fit(int64_t shared_bytes, const vb_gpu *gpu) 
     return (gpu->shared_bytes + 1024) / (shared_bytes + 1024);
 }
 
+/* How codes of short rows are multiplied by two blocks of so many warps a multiprocessor, with up to `most` tiles each:
+ * tiles in shared memory, and those asked for before the kernel before has ended. One tile is multiplied at a time, so
+ * that registers leave room for blocks of the next kernel. By the times of 98 shapes: 0 stages where other ways are
+ * faster, or nothing was measured (docs/experiments/2026-11-28-ternary-late.md). */
+typedef struct ternary_pair {
+    int stages, ahead, late;
+} ternary_pair;
+static inline ternary_pair ternary_pair_of(int64_t warps, int64_t most) {
+    const ternary_pair none = {0, 0, 0}, few = {TERNARY_BITS_STAGES, 2, 0}, many = {TERNARY_BITS_STAGES, 3, 0},
+                       late = {TERNARY_BITS_STAGES_FEW, 2, 1}, widest = {TERNARY_BITS_STAGES_PAIRS, 3, 0};
+    if (warps < 5 || most < 3 || most > 8 || most == 6) return none;
+    if (most <= 4) return warps == 5 ? none : warps == 8 && most == 4 ? widest : few;
+    if (warps == 8) return most == 7 ? none : widest;
+    return warps == 7 && most == 5 ? late : many;
+}
+
 /* 0 blocks where the rows are too long, or too many for their sums. Blocks of up to four tiles build the planes of x
  * less often than those of one, and start no later. From there on two blocks a multiprocessor hide more latency, where
  * x has few planes. Codes whose next kernel finds no room beside them have blocks of few tiles, as many as fit; rows
@@ -100,7 +118,7 @@ static inline int64_t ternary_bits_fit(int64_t shared_bytes, const vb_gpu *gpu) 
  * A warp has two units. It has one where x has two bytes, whose columns take registers: of rows of up to 16 units, or
  * 32 with more than three tiles a block. x_bytes are those of an element that a block keeps: 0 to 2. */
 static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int x_bytes, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     const int64_t units = vb_ceil_div(row_bytes, 64), tiles = vb_ceil_div(rows, 16), each = gpu->multiprocessors,
                   pairs = vb_ceil_div(tiles, 2), two = tiles <= 3 * each ? 16 : 32,
                   unit = x_bytes < 2 || units > two ? 2 : 1, warps = vb_ceil_div(units, unit),
@@ -116,6 +134,14 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
     /* x, with 16 bytes behind each 128 where it is rounded to one byte; four sums a row and warp */
     const int64_t x = warps * unit * (x_bytes == 2 ? 512 : 288 * x_bytes), sums = 256 * warps;
     int64_t held = most < stages ? most : stages, shared_bytes = held * stage_bytes + x + sums * most;
+    if (of == 2 && x_bytes == 0) {
+        const ternary_pair pair = ternary_pair_of(warps, most);
+        shared_bytes = (most < pair.stages ? most : pair.stages) * stage_bytes + sums * most;
+        const ternary_bits b = {32 * (int)warps, (int)unit, (int)tiles, (int)most, pair.stages,
+                                pair.ahead, 0, pair.late, blocks, shared_bytes};
+        if (pair.stages > 0 && ternary_bits_fit(shared_bytes, gpu) >= 2) return b;
+        shared_bytes = held * stage_bytes + x + sums * most;
+    }
     if (of == 2 && ternary_bits_fit(shared_bytes, gpu) < (x_bytes ? 2 : 3)) {
         stages = held = TERNARY_BITS_STAGES_FEW;
         of = x_bytes ? 3 : vb_ceil_div(tiles, stages * each) + 1;
@@ -145,7 +171,7 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
         32 * warps <= TERNARY_BITS_THREADS_BESIDE && 2 * blocks > each && blocks < each &&
         ternary_bits_fit(shared_bytes, gpu) > 1;
     const ternary_bits b = {32 * (int)warps, (int)unit, (int)tiles, (int)most, (int)stages,
-                            (int)(ahead < 1 ? 1 : ahead < stages ? ahead : stages), beside, blocks, shared_bytes};
+                            (int)(ahead < 1 ? 1 : ahead < stages ? ahead : stages), beside, 0, blocks, shared_bytes};
     return b;
 }
 
@@ -153,7 +179,7 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
 enum { TERNARY_BITS_ROW_BYTES = TERNARY_BITS_THREADS / 32 * 2 * 64, TERNARY_PAIRS = 2560 };
 
 static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
-    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0, 0}};
+    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
     const int words = vb_aligned16(a->activations) && (uintptr_t)a->weights % 4 == 0 && a->row_bytes % 4 == 0 &&
         a->k % 16 == 0;
     const int pieces = words && vb_aligned16(a->weights) && a->layout == VB_INT2_INTERLEAVED;
@@ -209,7 +235,7 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
 
 /* 0 blocks where the operation is composed. */
 static inline ternary_bits choose_bit_linear(const vb_bit_linear_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     const int aligned = vb_aligned16(a->in) && vb_aligned16(a->up) && vb_aligned16(a->norm) &&
         vb_aligned16(a->weights) && vb_aligned16(a->weights2) && vb_aligned16(a->weights3);
     if (a->m != 1 || a->k % 16 || a->layout != VB_INT2_INTERLEAVED || gpu->capability < 90 || !gpu->hopper || !aligned)
@@ -242,7 +268,7 @@ static inline int64_t tmac_slices(const vb_tmac_matmul_args *a) {
 enum { TERNARY_TMAC_UNIT = 256 };
 
 static inline ternary_bits tmac_bits_of(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
     if (a->n != 1 || a->lut || a->k % 64 || a->groups != 1 || gpu->capability < 90 || !gpu->hopper ||
         !vb_aligned16(a->weights))
         return none;

@@ -49,11 +49,15 @@ static void test_ternary(void) {
                 CHECK(j > 0 || (int64_t)t->tiles * 16 >= a.n, "%d tiles", t->tiles);
                 CHECK(t->shared_bytes <= gpu->shared_bytes, "%ld bytes", (long)t->shared_bytes);
                 CHECK(t->stages == TERNARY_BITS_STAGES || t->stages == TERNARY_BITS_STAGES_FEW ||
-                          (t->stages == TERNARY_BITS_STAGES_SHORT_ROWS &&
+                          ((t->stages == TERNARY_BITS_STAGES_SHORT_ROWS ||
+                            (j == 0 && t->stages == TERNARY_BITS_STAGES_PAIRS)) &&
                            t->threads <= TERNARY_BITS_THREADS_SHORT_ROWS),
                       "%d stages, %d threads", t->stages, t->threads);
                 CHECK(t->ahead >= 1 && t->ahead <= t->stages, "%d of %d tiles ahead", t->ahead, t->stages);
                 CHECK(t->units == 2, "%d units", t->units);
+                CHECK(!t->late || (j == 0 && t->stages == TERNARY_BITS_STAGES_FEW &&
+                                   t->threads <= TERNARY_BITS_THREADS_SHORT_ROWS),
+                      "%d threads, %d stages, the next kernel late", t->threads, t->stages);
                 CHECK(!t->beside || (j == 0 && t->threads <= TERNARY_BITS_THREADS_BESIDE &&
                                      t->stages == TERNARY_BITS_STAGES),
                       "%d threads, %d stages beside the next kernel", t->threads, t->stages);
@@ -73,9 +77,21 @@ static void test_ternary(void) {
     vb_w2a8_gemv_args a = w2a8_of(1, 20480, 3200);
     ternary_choice c = choose_w2a8_gemv(&a, &gpus[7]);
     CHECK(c.kernel == TERNARY_BITS, "20480 x 3200 on an H200");
-    CHECK(c.bits.stages == TERNARY_BITS_STAGES_FEW && c.bits.ahead == 1 &&
-              c.blocks / gpus[7].multiprocessors <= ternary_bits_fit(c.bits.shared_bytes, &gpus[7]),
-          "%ld blocks of %ld bytes", (long)c.blocks, (long)c.bits.shared_bytes);
+    CHECK(c.bits.stages == TERNARY_BITS_STAGES_FEW && c.bits.ahead == 2 && c.bits.late &&
+              2 * c.blocks / gpus[7].multiprocessors <= ternary_bits_fit(c.bits.shared_bytes, &gpus[7]),
+          "%ld blocks of %ld bytes, and as many of the next kernel", (long)c.blocks, (long)c.bits.shared_bytes);
+    const struct {
+        int64_t n, k;
+        int stages, ahead;
+    } pairs[] = {{9450, 2880, TERNARY_BITS_STAGES, 2}, {16384, 4096, TERNARY_BITS_STAGES_PAIRS, 3},
+                 {17533, 3840, TERNARY_BITS_STAGES_PAIRS, 3}, {27962, 2432, TERNARY_BITS_STAGES, 3}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        vb_w2a8_gemv_args of_pairs = w2a8_of(1, pairs[i].n, pairs[i].k);
+        c = choose_w2a8_gemv(&of_pairs, &gpus[7]);
+        CHECK(c.blocks == 2 * gpus[7].multiprocessors && c.bits.stages == pairs[i].stages &&
+                  c.bits.ahead == pairs[i].ahead && !c.bits.late,
+              "%ld x %ld: %d stages, %d ahead", (long)pairs[i].n, (long)pairs[i].k, c.bits.stages, c.bits.ahead);
+    }
     vb_w2a8_gemv_args fewer = w2a8_of(1, 13824, 2560);
     c = choose_w2a8_gemv(&fewer, &gpus[7]);
     CHECK(c.blocks == 2 * gpus[7].multiprocessors && c.bits.ahead == c.bits.most / 2, "%d of %d tiles ahead",

@@ -45,7 +45,7 @@ struct BitsJob {
     const int32_t *segment_ends;
     const float *up, *norm; // of floats
     float eps;
-    signed char out_type, activation, normed, settled;
+    signed char out_type, activation, normed, settled, late;
 
     VB_DEVICE int matrix_of(int tile) const {
         int j = 0;
@@ -242,6 +242,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     int rows_from = own_piece < pieces ? row : INT32_MAX; // the first row of a thread, of none behind the last piece
     constexpr bool beside = STAGES == TERNARY_BITS_STAGES && BLOCKS == 2; // registers for a block of the next kernel
     if (SOURCE == CODES && !beside) asm volatile("" : "+r"(to), "+r"(rows_from)); // kept, not found anew for each tile
+    // Where the next kernel finds room beside this one, its requests wait until this kernel has made its last.
+    const int ahead = rounds ? STAGES : job.ahead;
+    const bool late = SOURCE == CODES && BLOCKS == 4 && job.late && count > ahead;
     // Asks for tile t, which lies in stage t % STAGES, `at` bytes behind the first.
     const auto fetch = [&](int t, int at) {
         if (t < count) {
@@ -256,10 +259,10 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                            i < rows);
         }
         copy_async_commit();
+        if (late && t == count - 1) release_next_kernel();
     };
 
     if (!job.settled) wait_for_previous_kernel();
-    const int ahead = rounds ? STAGES : job.ahead;
 #pragma unroll 1
     for (int t = 0; t < ahead; t++) fetch(t, t * stage_bytes);
     Rounding<SOURCE, MATRICES, UNITS> rounding{job, {}, {}};
@@ -275,7 +278,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             asm volatile("" : "+r"(places[u]), "+r"(words[u]));
         }
     if (job.settled) wait_for_previous_kernel();
-    release_next_kernel();
+    if (!late) release_next_kernel();
 
     float scale = 1.0f, factor = 1.0f;
     if (rounds) {
@@ -434,7 +437,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 template <Source SOURCE, int MATRICES>
 vb_status launch_bits(BitsJob<MATRICES> &job, const ternary_bits &cut, vb_stream *stream) {
     job.tiles = int(cut.tiles / cut.blocks), job.more = int(cut.tiles % cut.blocks), job.most = cut.most;
-    job.ahead = cut.ahead;
+    job.ahead = cut.ahead, job.late = (signed char)cut.late;
     const auto with = [&](auto units, auto stages, auto together, auto threads, auto blocks) {
         return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes,
                                  bits_kernel<SOURCE, MATRICES, decltype(units)::value, decltype(stages)::value,
@@ -455,6 +458,14 @@ vb_status launch_bits(BitsJob<MATRICES> &job, const ternary_bits &cut, vb_stream
     if (cut.stages == TERNARY_BITS_STAGES_SHORT_ROWS)
         return with(units, Constant<TERNARY_BITS_STAGES_SHORT_ROWS>(), units, few_threads, units);
     if (cut.beside) return with(units, Constant<TERNARY_BITS_STAGES>(), one, beside_threads, beside);
+    if (SOURCE == CODES && cut.threads <= TERNARY_BITS_THREADS_SHORT_ROWS) {
+        // Two blocks and, where they find room, two of the next kernel.
+        const Constant<SOURCE == CODES ? int(TERNARY_BITS_THREADS_SHORT_ROWS) : int(TERNARY_BITS_THREADS)> pairs;
+        const Constant<SOURCE == CODES ? 4 : 1> four;
+        const Constant<SOURCE == CODES ? int(TERNARY_BITS_STAGES_PAIRS) : int(TERNARY_BITS_STAGES)> fewer;
+        if (cut.stages == TERNARY_BITS_STAGES) return with(units, Constant<TERNARY_BITS_STAGES>(), one, pairs, four);
+        if (cut.stages == TERNARY_BITS_STAGES_PAIRS) return with(units, fewer, one, pairs, four);
+    }
     if (cut.stages == TERNARY_BITS_STAGES) return with(units, Constant<TERNARY_BITS_STAGES>(), one, threads, one);
     if (shorts ? cut.units == 2 : cut.threads <= TERNARY_BITS_THREADS_SHORT_ROWS)
         return with(two, few, one, Constant<shorts ? TERNARY_BITS_THREADS_SHORTS : TERNARY_BITS_THREADS_SHORT_ROWS>(),
