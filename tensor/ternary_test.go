@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -117,6 +118,24 @@ func ExampleBitLinear() {
 	x := tensor.FromSlice([]float32{1, 2, -127, 8}, 1, 4)
 	fmt.Println(tensor.BitLinear(x, w, nil).Float32s())
 	// Output: [68 -67.5]
+}
+
+// TestRowsWithNaNAreRoundedApart holds a row with NaN to a scale of NaN, wherever it lies, and rows beside it to what they are alone.
+// An infinity has a scale of 0.
+func TestRowsWithNaNAreRoundedApart(t *testing.T) {
+	const cols = 70
+	for _, at := range []int{0, 15, 16, 63, cols - 1} {
+		x := make([]float32, 4*cols)
+		for i := range x {
+			x[i] = float32(i%7) - 3
+		}
+		x[cols+at], x[2*cols+at], x[3*cols+at] = float32(math.NaN()), -float32(math.NaN()), float32(math.Inf(-1))
+		_, scales := tensor.QuantizeRows(tensor.FromSlice(x, 4, cols))
+		s := scales.Float32s()
+		if s[0] != 127.0/3 || s[1] == s[1] || s[2] == s[2] || s[3] != 0 {
+			t.Errorf("element %d: scales %v, want 127/3, NaN, NaN, 0", at, s)
+		}
+	}
 }
 
 // TestTuningKeepsSums tunes a product on a GPU: the choice is one of those listed, and later sums are those of before.

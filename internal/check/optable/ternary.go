@@ -182,8 +182,8 @@ func w2a8Op() *Op {
 			Case{Label: "tiles", Type: tensor.BF16, Dims: []int{1, 47, k}, Flags: "interleaved_scaled_segments_bias"},
 			Case{Label: "ring", Type: tensor.I32, Dims: []int{1, 33, k}, Flags: "interleaved_l4_persistent"})
 	}
-	// Several tiles a block of a large GPU, more than its ring has stages, several blocks of few tiles, and blocks beside the next kernel's.
-	for _, shape := range [][2]int{{5003, 64}, {4097, 3200}, {40000, 256}, {16919, 3200}, {2120, 8512}} {
+	// Several tiles a block of a large GPU, more than its ring has stages, blocks of few tiles in pairs, and blocks beside the next kernel's.
+	for _, shape := range [][2]int{{5003, 64}, {4097, 3200}, {40000, 256}, {16919, 3200}, {9450, 2880}, {17533, 3840}, {2120, 8512}} {
 		cases = append(cases, Case{Label: "ring", Type: tensor.I32, Dims: []int{1, shape[0], shape[1]}, Flags: "interleaved_l4_persistent"})
 	}
 	for _, shape := range [][2]int{{2560, 2560}, {3840, 2560}, {13824, 2560}, {2560, 6912}, {3200, 3200}, {4800, 3200}, {3200, 10240}, {20480, 3200}} {
