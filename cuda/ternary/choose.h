@@ -42,7 +42,6 @@ typedef struct ternary_bits {
     int tiles, most, stages;      /* tiles of 16 rows: of the matrix, of a block, in shared memory at once */
     int ahead;                    /* tiles that a block asks for before the kernel before it has ended */
     int beside;                   /* whether a block leaves registers for one of the next kernel */
-    int late;                     /* whether the next kernel begins when the last tile has been asked for, not before */
     int64_t blocks, shared_bytes; /* of a block */
 } ternary_bits;
 
@@ -100,15 +99,15 @@ static inline int64_t ternary_bits_fit(int64_t shared_bytes, const vb_gpu *gpu) 
  * that registers leave room for blocks of the next kernel. By the times of 98 shapes: 0 stages where other ways are
  * faster, or nothing was measured (docs/experiments/2026-11-28-ternary-late.md). */
 typedef struct ternary_pair {
-    int stages, ahead, late;
+    int stages, ahead;
 } ternary_pair;
 static inline ternary_pair ternary_pair_of(int64_t warps, int64_t most) {
-    const ternary_pair none = {0, 0, 0}, few = {TERNARY_BITS_STAGES, 2, 0}, many = {TERNARY_BITS_STAGES, 3, 0},
-                       late = {TERNARY_BITS_STAGES_FEW, 2, 1}, widest = {TERNARY_BITS_STAGES_PAIRS, 3, 0};
+    const ternary_pair none = {0, 0}, few = {TERNARY_BITS_STAGES, 2}, many = {TERNARY_BITS_STAGES, 3},
+                       wide = {TERNARY_BITS_STAGES_PAIRS, 3};
     if (warps < 5 || most < 3 || most > 8 || most == 6) return none;
-    if (most <= 4) return warps == 5 ? none : warps == 8 && most == 4 ? widest : few;
-    if (warps == 8) return most == 7 ? none : widest;
-    return warps == 7 && most == 5 ? late : many;
+    if (most <= 4) return warps == 5 ? none : warps == 8 && most == 4 ? wide : few;
+    if (warps == 8) return most == 7 ? none : wide;
+    return warps == 7 && most == 5 ? wide : many;
 }
 
 /* 0 blocks where the rows are too long, or too many for their sums. Blocks of up to four tiles build the planes of x
@@ -118,7 +117,7 @@ static inline ternary_pair ternary_pair_of(int64_t warps, int64_t most) {
  * A warp has two units. It has one where x has two bytes, whose columns take registers: of rows of up to 16 units, or
  * 32 with more than three tiles a block. x_bytes are those of an element that a block keeps: 0 to 2. */
 static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int x_bytes, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     const int64_t units = vb_ceil_div(row_bytes, 64), tiles = vb_ceil_div(rows, 16), each = gpu->multiprocessors,
                   pairs = vb_ceil_div(tiles, 2), two = tiles <= 3 * each ? 16 : 32,
                   unit = x_bytes < 2 || units > two ? 2 : 1, warps = vb_ceil_div(units, unit),
@@ -138,7 +137,7 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
         const ternary_pair pair = ternary_pair_of(warps, most);
         shared_bytes = (most < pair.stages ? most : pair.stages) * stage_bytes + sums * most;
         const ternary_bits b = {32 * (int)warps, (int)unit, (int)tiles, (int)most, pair.stages,
-                                pair.ahead, 0, pair.late, blocks, shared_bytes};
+                                pair.ahead, 0, blocks, shared_bytes};
         if (pair.stages > 0 && ternary_bits_fit(shared_bytes, gpu) >= 2) return b;
         shared_bytes = held * stage_bytes + x + sums * most;
     }
@@ -171,7 +170,7 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
         32 * warps <= TERNARY_BITS_THREADS_BESIDE && 2 * blocks > each && blocks < each &&
         ternary_bits_fit(shared_bytes, gpu) > 1;
     const ternary_bits b = {32 * (int)warps, (int)unit, (int)tiles, (int)most, (int)stages,
-                            (int)(ahead < 1 ? 1 : ahead < stages ? ahead : stages), beside, 0, blocks, shared_bytes};
+                            (int)(ahead < 1 ? 1 : ahead < stages ? ahead : stages), beside, blocks, shared_bytes};
     return b;
 }
 
@@ -179,7 +178,7 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
 enum { TERNARY_BITS_ROW_BYTES = TERNARY_BITS_THREADS / 32 * 2 * 64, TERNARY_PAIRS = 2560 };
 
 static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
-    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
+    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0, 0}};
     const int words = vb_aligned16(a->activations) && (uintptr_t)a->weights % 4 == 0 && a->row_bytes % 4 == 0 &&
         a->k % 16 == 0;
     const int pieces = words && vb_aligned16(a->weights) && a->layout == VB_INT2_INTERLEAVED;
@@ -235,7 +234,7 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
 
 /* 0 blocks where the operation is composed. */
 static inline ternary_bits choose_bit_linear(const vb_bit_linear_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     const int aligned = vb_aligned16(a->in) && vb_aligned16(a->up) && vb_aligned16(a->norm) &&
         vb_aligned16(a->weights) && vb_aligned16(a->weights2) && vb_aligned16(a->weights3);
     if (a->m != 1 || a->k % 16 || a->layout != VB_INT2_INTERLEAVED || gpu->capability < 90 || !gpu->hopper || !aligned)
@@ -268,7 +267,7 @@ static inline int64_t tmac_slices(const vb_tmac_matmul_args *a) {
 enum { TERNARY_TMAC_UNIT = 256 };
 
 static inline ternary_bits tmac_bits_of(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
-    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    const ternary_bits none = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     if (a->n != 1 || a->lut || a->k % 64 || a->groups != 1 || gpu->capability < 90 || !gpu->hopper ||
         !vb_aligned16(a->weights))
         return none;

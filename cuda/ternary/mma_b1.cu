@@ -45,7 +45,7 @@ struct BitsJob {
     const int32_t *segment_ends;
     const float *up, *norm; // of floats
     float eps;
-    signed char out_type, activation, normed, settled, late;
+    signed char out_type, activation, normed, settled;
 
     VB_DEVICE int matrix_of(int tile) const {
         int j = 0;
@@ -242,9 +242,6 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     int rows_from = own_piece < pieces ? row : INT32_MAX; // the first row of a thread, of none behind the last piece
     constexpr bool beside = STAGES == TERNARY_BITS_STAGES && BLOCKS == 2; // registers for a block of the next kernel
     if (SOURCE == CODES && !beside) asm volatile("" : "+r"(to), "+r"(rows_from)); // kept, not found anew for each tile
-    // Where the next kernel finds room beside this one, its requests wait until this kernel has made its last.
-    const int ahead = rounds ? STAGES : job.ahead;
-    const bool late = SOURCE == CODES && BLOCKS == 4 && job.late && count > ahead;
     // Asks for tile t, which lies in stage t % STAGES, `at` bytes behind the first.
     const auto fetch = [&](int t, int at) {
         if (t < count) {
@@ -259,10 +256,10 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
                            i < rows);
         }
         copy_async_commit();
-        if (late && t == count - 1) release_next_kernel();
     };
 
     if (!job.settled) wait_for_previous_kernel();
+    const int ahead = rounds ? STAGES : job.ahead;
 #pragma unroll 1
     for (int t = 0; t < ahead; t++) fetch(t, t * stage_bytes);
     Rounding<SOURCE, MATRICES, UNITS> rounding{job, {}, {}};
@@ -278,7 +275,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             asm volatile("" : "+r"(places[u]), "+r"(words[u]));
         }
     if (job.settled) wait_for_previous_kernel();
-    if (!late) release_next_kernel();
+    release_next_kernel();
 
     float scale = 1.0f, factor = 1.0f;
     if (rounds) {
@@ -437,7 +434,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 template <Source SOURCE, int MATRICES>
 vb_status launch_bits(BitsJob<MATRICES> &job, const ternary_bits &cut, vb_stream *stream) {
     job.tiles = int(cut.tiles / cut.blocks), job.more = int(cut.tiles % cut.blocks), job.most = cut.most;
-    job.ahead = cut.ahead, job.late = (signed char)cut.late;
+    job.ahead = cut.ahead;
     const auto with = [&](auto units, auto stages, auto together, auto threads, auto blocks) {
         return launch_overlapped(stream, (unsigned)cut.blocks, cut.threads, cut.shared_bytes,
                                  bits_kernel<SOURCE, MATRICES, decltype(units)::value, decltype(stages)::value,
