@@ -96,7 +96,7 @@ static inline int64_t ternary_bits_fit(int64_t shared_bytes, const vb_gpu *gpu) 
 
 /* How codes of short rows are multiplied by two blocks of so many warps a multiprocessor, with up to `most` tiles each:
  * tiles in shared memory, and those asked for before the kernel before has ended. One tile is multiplied at a time, so
- * that registers leave room for blocks of the next kernel. By the times of 98 shapes: 0 stages where other ways are
+ * that registers leave room for blocks of the next kernel. By the times of 168 shapes: 0 stages where other ways are
  * faster, or nothing was measured (docs/experiments/2026-11-28-ternary-late.md). */
 typedef struct ternary_pair {
     int stages, ahead;
@@ -104,7 +104,7 @@ typedef struct ternary_pair {
 static inline ternary_pair ternary_pair_of(int64_t warps, int64_t most) {
     const ternary_pair none = {0, 0}, few = {TERNARY_BITS_STAGES, 2}, many = {TERNARY_BITS_STAGES, 3},
                        wide = {TERNARY_BITS_STAGES_PAIRS, 3};
-    if (warps < 5 || most < 3 || most > 8 || most == 6) return none;
+    if (warps < 5 || most < 3 || most > (warps == 6 ? 7 : 8) || most == 6) return none;
     if (most <= 4) return warps == 5 ? none : warps == 8 && most == 4 ? wide : few;
     if (warps == 8) return most == 7 ? none : wide;
     return warps == 7 && most == 5 ? wide : many;
