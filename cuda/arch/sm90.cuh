@@ -380,10 +380,13 @@ inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, c
     static PFN_cuTensorMapEncodeTiled_v12000 encode = [] {
         void *function = nullptr;
         cudaDriverEntryPointQueryResult found;
-        if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found) !=
-                cudaSuccess ||
-            found != cudaDriverEntryPointSuccess)
-            function = nullptr;
+#if CUDART_VERSION >= 12050
+        const cudaError_t error =
+            cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+#else // of the driver's newest version, which is the first one still
+        const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
+#endif
+        if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) function = nullptr;
         return (PFN_cuTensorMapEncodeTiled_v12000)function;
     }();
     if (!encode) return VB_INTERNAL; // a driver before 12.0, with which this toolkit's runtime does not start
