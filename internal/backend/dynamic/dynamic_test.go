@@ -154,6 +154,25 @@ func TestLibrariesThatAreNotTaken(t *testing.T) {
 	}...))
 }
 
+// TestCallsAllocateNothing: a call costs no more than one by cgo where Go's collector has nothing to do for it.
+func TestCallsAllocateNothing(t *testing.T) {
+	s, err := open(t, 1).NewStream(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	x := make([]float32, 3)
+	out, a, b := unsafe.Pointer(&x[0]), unsafe.Pointer(&x[1]), unsafe.Pointer(&x[2])
+	args := &kernel.MatMulArgs{C: out, A: a, B: b, M: 1, K: 1, N: 1, Batch: 1, AStride: 1, BStride: 1, CStride: 1, Type: kernel.F32}
+	if n := testing.AllocsPerRun(100, func() {
+		if s.Add(out, a, b, kernel.F32, 1) != nil || s.MatMul(args) != nil {
+			t.Error("a call failed")
+		}
+	}); n != 0 {
+		t.Errorf("an addition and a product allocate %v times", n)
+	}
+}
+
 // BenchmarkCall is the cost of a call that computes one element, beside that of cgo in builds with cgo.
 //
 //	VIBRANT_LIBRARY=$PWD/build/lib/libvibrant.so go test -run '^$' -bench Call ./internal/backend/dynamic

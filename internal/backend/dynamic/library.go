@@ -8,8 +8,8 @@
 // lib/ of its PREFIX (the program lies in PREFIX/bin), and where the loader looks. A library is taken if it was made for this
 // machine, is whole, and agrees in version and ABI.
 //
-// An operation is called with a frame on Go's heap, which holds its number and its operands. Go's collector does not move that heap,
-// and sees what a frame points to until the call returns. The library keeps no address of Go's. It calls Go for streams' own memory alone
+// An operation is called with a frame on Go's heap, its stream's own, which holds its number and its operands. Go's collector does not
+// move that heap, and sees what a frame points to until the call returns. The library keeps no address of Go's. It calls Go for streams' own memory alone
 // (allocator.go), within calls whose operands all lie on that heap: stacks may move meanwhile.
 package dynamic
 

@@ -1028,7 +1028,9 @@ type addFrame struct {
 }
 
 func (s *stream) Add(out, a, b kernel.Ptr, t kernel.DType, n int) error {
-	f := &addFrame{operation: 0, out: out, a: a, b: b, t: int32(t), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.addFrame)
+	defer leave(s, &s.own.addFrame, f)
+	*f = addFrame{operation: 0, out: out, a: a, b: b, t: int32(t), n: int64(n), stream: s.p}
 	return s.call("add", kernel.Ptr(f))
 }
 
@@ -1043,7 +1045,9 @@ type mulFrame struct {
 }
 
 func (s *stream) Mul(out, a, b kernel.Ptr, t kernel.DType, n int) error {
-	f := &mulFrame{operation: 1, out: out, a: a, b: b, t: int32(t), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.mulFrame)
+	defer leave(s, &s.own.mulFrame, f)
+	*f = mulFrame{operation: 1, out: out, a: a, b: b, t: int32(t), n: int64(n), stream: s.p}
 	return s.call("mul", kernel.Ptr(f))
 }
 
@@ -1058,7 +1062,9 @@ type mulScalarFrame struct {
 }
 
 func (s *stream) MulScalar(out, a kernel.Ptr, scalar float32, t kernel.DType, n int) error {
-	f := &mulScalarFrame{operation: 2, out: out, a: a, scalar: float32(scalar), t: int32(t), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.mulScalarFrame)
+	defer leave(s, &s.own.mulScalarFrame, f)
+	*f = mulScalarFrame{operation: 2, out: out, a: a, scalar: float32(scalar), t: int32(t), n: int64(n), stream: s.p}
 	return s.call("mul_scalar", kernel.Ptr(f))
 }
 
@@ -1072,7 +1078,9 @@ type siLUFrame struct {
 }
 
 func (s *stream) SiLU(out, a kernel.Ptr, t kernel.DType, n int) error {
-	f := &siLUFrame{operation: 3, out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.siLUFrame)
+	defer leave(s, &s.own.siLUFrame, f)
+	*f = siLUFrame{operation: 3, out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
 	return s.call("silu", kernel.Ptr(f))
 }
 
@@ -1086,7 +1094,9 @@ type gELUFrame struct {
 }
 
 func (s *stream) GELU(out, a kernel.Ptr, t kernel.DType, n int) error {
-	f := &gELUFrame{operation: 4, out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.gELUFrame)
+	defer leave(s, &s.own.gELUFrame, f)
+	*f = gELUFrame{operation: 4, out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
 	return s.call("gelu", kernel.Ptr(f))
 }
 
@@ -1100,7 +1110,9 @@ type gELUTanhFrame struct {
 }
 
 func (s *stream) GELUTanh(out, a kernel.Ptr, t kernel.DType, n int) error {
-	f := &gELUTanhFrame{operation: 5, out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.gELUTanhFrame)
+	defer leave(s, &s.own.gELUTanhFrame, f)
+	*f = gELUTanhFrame{operation: 5, out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
 	return s.call("gelu_tanh", kernel.Ptr(f))
 }
 
@@ -1115,7 +1127,9 @@ type swiGLUFrame struct {
 }
 
 func (s *stream) SwiGLU(out, gate, up kernel.Ptr, t kernel.DType, n int) error {
-	f := &swiGLUFrame{operation: 6, out: out, gate: gate, up: up, t: int32(t), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.swiGLUFrame)
+	defer leave(s, &s.own.swiGLUFrame, f)
+	*f = swiGLUFrame{operation: 6, out: out, gate: gate, up: up, t: int32(t), n: int64(n), stream: s.p}
 	return s.call("swiglu", kernel.Ptr(f))
 }
 
@@ -1133,7 +1147,9 @@ type gLUFrame struct {
 }
 
 func (s *stream) GLU(out, gate, up kernel.Ptr, activation kernel.Activation, alpha, limit float32, t kernel.DType, n int) error {
-	f := &gLUFrame{operation: 7, out: out, gate: gate, up: up, activation: int32(activation), alpha: float32(alpha), limit: float32(limit), t: int32(t), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.gLUFrame)
+	defer leave(s, &s.own.gLUFrame, f)
+	*f = gLUFrame{operation: 7, out: out, gate: gate, up: up, activation: int32(activation), alpha: float32(alpha), limit: float32(limit), t: int32(t), n: int64(n), stream: s.p}
 	return s.call("glu", kernel.Ptr(f))
 }
 
@@ -1147,7 +1163,9 @@ type sigmoidFrame struct {
 }
 
 func (s *stream) Sigmoid(out, a kernel.Ptr, t kernel.DType, n int) error {
-	f := &sigmoidFrame{operation: 8, out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.sigmoidFrame)
+	defer leave(s, &s.own.sigmoidFrame, f)
+	*f = sigmoidFrame{operation: 8, out: out, a: a, t: int32(t), n: int64(n), stream: s.p}
 	return s.call("sigmoid", kernel.Ptr(f))
 }
 
@@ -1162,7 +1180,9 @@ type softCapFrame struct {
 }
 
 func (s *stream) SoftCap(out, a kernel.Ptr, cap float32, t kernel.DType, n int) error {
-	f := &softCapFrame{operation: 9, out: out, a: a, cap: float32(cap), t: int32(t), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.softCapFrame)
+	defer leave(s, &s.own.softCapFrame, f)
+	*f = softCapFrame{operation: 9, out: out, a: a, cap: float32(cap), t: int32(t), n: int64(n), stream: s.p}
 	return s.call("soft_cap", kernel.Ptr(f))
 }
 
@@ -1176,7 +1196,9 @@ type copyFrame struct {
 }
 
 func (s *stream) Copy(out, in kernel.Ptr, t kernel.DType, n int) error {
-	f := &copyFrame{operation: 10, out: out, in: in, t: int32(t), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.copyFrame)
+	defer leave(s, &s.own.copyFrame, f)
+	*f = copyFrame{operation: 10, out: out, in: in, t: int32(t), n: int64(n), stream: s.p}
 	return s.call("copy", kernel.Ptr(f))
 }
 
@@ -1191,7 +1213,9 @@ type convertFrame struct {
 }
 
 func (s *stream) Convert(out kernel.Ptr, outType kernel.DType, in kernel.Ptr, inType kernel.DType, n int) error {
-	f := &convertFrame{operation: 11, out: out, outType: int32(outType), in: in, inType: int32(inType), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.convertFrame)
+	defer leave(s, &s.own.convertFrame, f)
+	*f = convertFrame{operation: 11, out: out, outType: int32(outType), in: in, inType: int32(inType), n: int64(n), stream: s.p}
 	return s.call("convert", kernel.Ptr(f))
 }
 
@@ -1203,7 +1227,9 @@ type incrementI32Frame struct {
 }
 
 func (s *stream) IncrementI32(x kernel.Ptr, n int) error {
-	f := &incrementI32Frame{operation: 12, x: x, n: int64(n), stream: s.p}
+	f := enter(s, &s.own.incrementI32Frame)
+	defer leave(s, &s.own.incrementI32Frame, f)
+	*f = incrementI32Frame{operation: 12, x: x, n: int64(n), stream: s.p}
 	return s.call("increment_i32", kernel.Ptr(f))
 }
 
@@ -1218,7 +1244,9 @@ type softmaxFrame struct {
 }
 
 func (s *stream) Softmax(out, in kernel.Ptr, t kernel.DType, rows, cols int) error {
-	f := &softmaxFrame{operation: 13, out: out, in: in, t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
+	f := enter(s, &s.own.softmaxFrame)
+	defer leave(s, &s.own.softmaxFrame, f)
+	*f = softmaxFrame{operation: 13, out: out, in: in, t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
 	return s.call("softmax", kernel.Ptr(f))
 }
 
@@ -1235,7 +1263,9 @@ type rMSNormFrame struct {
 }
 
 func (s *stream) RMSNorm(out, in, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
-	f := &rMSNormFrame{operation: 14, out: out, in: in, weight: weight, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
+	f := enter(s, &s.own.rMSNormFrame)
+	defer leave(s, &s.own.rMSNormFrame, f)
+	*f = rMSNormFrame{operation: 14, out: out, in: in, weight: weight, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
 	return s.call("rms_norm", kernel.Ptr(f))
 }
 
@@ -1253,7 +1283,9 @@ type layerNormFrame struct {
 }
 
 func (s *stream) LayerNorm(out, in, weight, bias kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
-	f := &layerNormFrame{operation: 15, out: out, in: in, weight: weight, bias: bias, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
+	f := enter(s, &s.own.layerNormFrame)
+	defer leave(s, &s.own.layerNormFrame, f)
+	*f = layerNormFrame{operation: 15, out: out, in: in, weight: weight, bias: bias, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
 	return s.call("layer_norm", kernel.Ptr(f))
 }
 
@@ -1272,7 +1304,9 @@ type addRMSNormFrame struct {
 }
 
 func (s *stream) AddRMSNorm(sum, out, a, b, weight kernel.Ptr, t kernel.DType, rows, cols int, eps float32) error {
-	f := &addRMSNormFrame{operation: 16, sum: sum, out: out, a: a, b: b, weight: weight, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
+	f := enter(s, &s.own.addRMSNormFrame)
+	defer leave(s, &s.own.addRMSNormFrame, f)
+	*f = addRMSNormFrame{operation: 16, sum: sum, out: out, a: a, b: b, weight: weight, t: int32(t), rows: int64(rows), cols: int64(cols), eps: float32(eps), stream: s.p}
 	return s.call("add_rms_norm", kernel.Ptr(f))
 }
 
@@ -1288,7 +1322,9 @@ type mulRowsFrame struct {
 }
 
 func (s *stream) MulRows(out, a, factors kernel.Ptr, t kernel.DType, rows, cols int) error {
-	f := &mulRowsFrame{operation: 17, out: out, a: a, factors: factors, t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
+	f := enter(s, &s.own.mulRowsFrame)
+	defer leave(s, &s.own.mulRowsFrame, f)
+	*f = mulRowsFrame{operation: 17, out: out, a: a, factors: factors, t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
 	return s.call("mul_rows", kernel.Ptr(f))
 }
 
@@ -1307,7 +1343,9 @@ type copyColumnsFrame struct {
 }
 
 func (s *stream) CopyColumns(out kernel.Ptr, outCols, outFirst int, in kernel.Ptr, inCols, inFirst int, t kernel.DType, rows, cols int) error {
-	f := &copyColumnsFrame{operation: 18, out: out, outCols: int64(outCols), outFirst: int64(outFirst), in: in, inCols: int64(inCols), inFirst: int64(inFirst), t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
+	f := enter(s, &s.own.copyColumnsFrame)
+	defer leave(s, &s.own.copyColumnsFrame, f)
+	*f = copyColumnsFrame{operation: 18, out: out, outCols: int64(outCols), outFirst: int64(outFirst), in: in, inCols: int64(inCols), inFirst: int64(inFirst), t: int32(t), rows: int64(rows), cols: int64(cols), stream: s.p}
 	return s.call("copy_columns", kernel.Ptr(f))
 }
 
@@ -1321,7 +1359,9 @@ type argmaxFrame struct {
 }
 
 func (s *stream) Argmax(out, in kernel.Ptr, rows, cols int) error {
-	f := &argmaxFrame{operation: 19, out: out, in: in, rows: int64(rows), cols: int64(cols), stream: s.p}
+	f := enter(s, &s.own.argmaxFrame)
+	defer leave(s, &s.own.argmaxFrame, f)
+	*f = argmaxFrame{operation: 19, out: out, in: in, rows: int64(rows), cols: int64(cols), stream: s.p}
 	return s.call("argmax", kernel.Ptr(f))
 }
 
@@ -1337,7 +1377,9 @@ type topKFrame struct {
 }
 
 func (s *stream) TopK(values, ids, in kernel.Ptr, rows, cols, k int) error {
-	f := &topKFrame{operation: 20, values: values, ids: ids, in: in, rows: int64(rows), cols: int64(cols), k: int64(k), stream: s.p}
+	f := enter(s, &s.own.topKFrame)
+	defer leave(s, &s.own.topKFrame, f)
+	*f = topKFrame{operation: 20, values: values, ids: ids, in: in, rows: int64(rows), cols: int64(cols), k: int64(k), stream: s.p}
 	return s.call("top_k", kernel.Ptr(f))
 }
 
@@ -1348,7 +1390,9 @@ type mapFrame struct {
 }
 
 func (s *stream) Map(args *kernel.MapArgs) error {
-	f := &mapFrame{operation: 21, args: asMapArgs(args), stream: s.p}
+	f := enter(s, &s.own.mapFrame)
+	defer leave(s, &s.own.mapFrame, f)
+	*f = mapFrame{operation: 21, args: asMapArgs(args), stream: s.p}
 	return s.call("map", kernel.Ptr(f))
 }
 
@@ -1359,7 +1403,9 @@ type reduceFrame struct {
 }
 
 func (s *stream) Reduce(args *kernel.ReduceArgs) error {
-	f := &reduceFrame{operation: 22, args: asReduceArgs(args), stream: s.p}
+	f := enter(s, &s.own.reduceFrame)
+	defer leave(s, &s.own.reduceFrame, f)
+	*f = reduceFrame{operation: 22, args: asReduceArgs(args), stream: s.p}
 	return s.call("reduce", kernel.Ptr(f))
 }
 
@@ -1375,7 +1421,9 @@ type cumSumFrame struct {
 }
 
 func (s *stream) CumSum(out, in kernel.Ptr, t kernel.DType, rows, n, cols int) error {
-	f := &cumSumFrame{operation: 23, out: out, in: in, t: int32(t), rows: int64(rows), n: int64(n), cols: int64(cols), stream: s.p}
+	f := enter(s, &s.own.cumSumFrame)
+	defer leave(s, &s.own.cumSumFrame, f)
+	*f = cumSumFrame{operation: 23, out: out, in: in, t: int32(t), rows: int64(rows), n: int64(n), cols: int64(cols), stream: s.p}
 	return s.call("cumsum", kernel.Ptr(f))
 }
 
@@ -1386,7 +1434,9 @@ type sortFrame struct {
 }
 
 func (s *stream) Sort(args *kernel.SortArgs) error {
-	f := &sortFrame{operation: 24, args: asSortArgs(args), stream: s.p}
+	f := enter(s, &s.own.sortFrame)
+	defer leave(s, &s.own.sortFrame, f)
+	*f = sortFrame{operation: 24, args: asSortArgs(args), stream: s.p}
 	return s.call("sort", kernel.Ptr(f))
 }
 
@@ -1397,7 +1447,9 @@ type indexFrame struct {
 }
 
 func (s *stream) Index(args *kernel.IndexArgs) error {
-	f := &indexFrame{operation: 25, args: asIndexArgs(args), stream: s.p}
+	f := enter(s, &s.own.indexFrame)
+	defer leave(s, &s.own.indexFrame, f)
+	*f = indexFrame{operation: 25, args: asIndexArgs(args), stream: s.p}
 	return s.call("index", kernel.Ptr(f))
 }
 
@@ -1408,7 +1460,9 @@ type matMulFrame struct {
 }
 
 func (s *stream) MatMul(args *kernel.MatMulArgs) error {
-	f := &matMulFrame{operation: 26, args: asMatMulArgs(args), stream: s.p}
+	f := enter(s, &s.own.matMulFrame)
+	defer leave(s, &s.own.matMulFrame, f)
+	*f = matMulFrame{operation: 26, args: asMatMulArgs(args), stream: s.p}
 	return s.call("matmul", kernel.Ptr(f))
 }
 
@@ -1424,7 +1478,9 @@ type matMulSingleRowFrame struct {
 }
 
 func (s *stream) MatMulSingleRow(c, a, b kernel.Ptr, t kernel.DType, k, n int) error {
-	f := &matMulSingleRowFrame{operation: 27, c: c, a: a, b: b, t: int32(t), k: int64(k), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.matMulSingleRowFrame)
+	defer leave(s, &s.own.matMulSingleRowFrame, f)
+	*f = matMulSingleRowFrame{operation: 27, c: c, a: a, b: b, t: int32(t), k: int64(k), n: int64(n), stream: s.p}
 	return s.call("matmul_single_row", kernel.Ptr(f))
 }
 
@@ -1436,7 +1492,9 @@ type weightPackFrame struct {
 }
 
 func (s *stream) WeightPack(out kernel.Ptr, w kernel.Weight) error {
-	f := &weightPackFrame{operation: 28, out: out, w: asWeight(w), stream: s.p}
+	f := enter(s, &s.own.weightPackFrame)
+	defer leave(s, &s.own.weightPackFrame, f)
+	*f = weightPackFrame{operation: 28, out: out, w: asWeight(w), stream: s.p}
 	return s.call("weight_pack", kernel.Ptr(f))
 }
 
@@ -1451,7 +1509,9 @@ type linearFrame struct {
 }
 
 func (s *stream) Linear(y, x kernel.Ptr, w kernel.Weight, bias kernel.Ptr, n int) error {
-	f := &linearFrame{operation: 29, y: y, x: x, w: asWeight(w), bias: bias, n: int64(n), stream: s.p}
+	f := enter(s, &s.own.linearFrame)
+	defer leave(s, &s.own.linearFrame, f)
+	*f = linearFrame{operation: 29, y: y, x: x, w: asWeight(w), bias: bias, n: int64(n), stream: s.p}
 	return s.call("linear", kernel.Ptr(f))
 }
 
@@ -1465,7 +1525,9 @@ type embeddingFrame struct {
 }
 
 func (s *stream) Embedding(out kernel.Ptr, table kernel.Weight, ids kernel.Ptr, n int) error {
-	f := &embeddingFrame{operation: 30, out: out, table: asWeight(table), ids: ids, n: int64(n), stream: s.p}
+	f := enter(s, &s.own.embeddingFrame)
+	defer leave(s, &s.own.embeddingFrame, f)
+	*f = embeddingFrame{operation: 30, out: out, table: asWeight(table), ids: ids, n: int64(n), stream: s.p}
 	return s.call("embedding", kernel.Ptr(f))
 }
 
@@ -1476,7 +1538,9 @@ type fusedUpdateFrame struct {
 }
 
 func (s *stream) FusedUpdate(args *kernel.FusedUpdateArgs) error {
-	f := &fusedUpdateFrame{operation: 31, args: asFusedUpdateArgs(args), stream: s.p}
+	f := enter(s, &s.own.fusedUpdateFrame)
+	defer leave(s, &s.own.fusedUpdateFrame, f)
+	*f = fusedUpdateFrame{operation: 31, args: asFusedUpdateArgs(args), stream: s.p}
 	return s.call("fused_update", kernel.Ptr(f))
 }
 
@@ -1487,7 +1551,9 @@ type normQuantizeFrame struct {
 }
 
 func (s *stream) NormQuantize(args *kernel.NormQuantizeArgs) error {
-	f := &normQuantizeFrame{operation: 32, args: asNormQuantizeArgs(args), stream: s.p}
+	f := enter(s, &s.own.normQuantizeFrame)
+	defer leave(s, &s.own.normQuantizeFrame, f)
+	*f = normQuantizeFrame{operation: 32, args: asNormQuantizeArgs(args), stream: s.p}
 	return s.call("norm_quantize", kernel.Ptr(f))
 }
 
@@ -1502,7 +1568,9 @@ type dequantizeRowsFrame struct {
 }
 
 func (s *stream) DequantizeRows(out, codes, scales kernel.Ptr, rows, cols int) error {
-	f := &dequantizeRowsFrame{operation: 33, out: out, codes: codes, scales: scales, rows: int64(rows), cols: int64(cols), stream: s.p}
+	f := enter(s, &s.own.dequantizeRowsFrame)
+	defer leave(s, &s.own.dequantizeRowsFrame, f)
+	*f = dequantizeRowsFrame{operation: 33, out: out, codes: codes, scales: scales, rows: int64(rows), cols: int64(cols), stream: s.p}
 	return s.call("dequantize_rows", kernel.Ptr(f))
 }
 
@@ -1513,7 +1581,9 @@ type w2A8GEMVFrame struct {
 }
 
 func (s *stream) W2A8GEMV(args *kernel.W2A8GEMVArgs) error {
-	f := &w2A8GEMVFrame{operation: 34, args: asW2A8GEMVArgs(args), stream: s.p}
+	f := enter(s, &s.own.w2A8GEMVFrame)
+	defer leave(s, &s.own.w2A8GEMVFrame, f)
+	*f = w2A8GEMVFrame{operation: 34, args: asW2A8GEMVArgs(args), stream: s.p}
 	return s.call("w2a8_gemv", kernel.Ptr(f))
 }
 
@@ -1524,7 +1594,9 @@ type bitLinearFrame struct {
 }
 
 func (s *stream) BitLinear(args *kernel.BitLinearArgs) error {
-	f := &bitLinearFrame{operation: 35, args: asBitLinearArgs(args), stream: s.p}
+	f := enter(s, &s.own.bitLinearFrame)
+	defer leave(s, &s.own.bitLinearFrame, f)
+	*f = bitLinearFrame{operation: 35, args: asBitLinearArgs(args), stream: s.p}
 	return s.call("bit_linear", kernel.Ptr(f))
 }
 
@@ -1538,7 +1610,9 @@ type tMACLUTFrame struct {
 }
 
 func (s *stream) TMACLUT(lut, activations kernel.Ptr, k, n int) error {
-	f := &tMACLUTFrame{operation: 36, lut: lut, activations: activations, k: int64(k), n: int64(n), stream: s.p}
+	f := enter(s, &s.own.tMACLUTFrame)
+	defer leave(s, &s.own.tMACLUTFrame, f)
+	*f = tMACLUTFrame{operation: 36, lut: lut, activations: activations, k: int64(k), n: int64(n), stream: s.p}
 	return s.call("tmac_lut", kernel.Ptr(f))
 }
 
@@ -1549,7 +1623,9 @@ type tMACMatMulFrame struct {
 }
 
 func (s *stream) TMACMatMul(args *kernel.TMACMatMulArgs) error {
-	f := &tMACMatMulFrame{operation: 37, args: asTMACMatMulArgs(args), stream: s.p}
+	f := enter(s, &s.own.tMACMatMulFrame)
+	defer leave(s, &s.own.tMACMatMulFrame, f)
+	*f = tMACMatMulFrame{operation: 37, args: asTMACMatMulArgs(args), stream: s.p}
 	return s.call("tmac_matmul", kernel.Ptr(f))
 }
 
@@ -1560,7 +1636,9 @@ type routeFrame struct {
 }
 
 func (s *stream) Route(args *kernel.RouteArgs) error {
-	f := &routeFrame{operation: 38, args: asRouteArgs(args), stream: s.p}
+	f := enter(s, &s.own.routeFrame)
+	defer leave(s, &s.own.routeFrame, f)
+	*f = routeFrame{operation: 38, args: asRouteArgs(args), stream: s.p}
 	return s.call("route", kernel.Ptr(f))
 }
 
@@ -1571,7 +1649,9 @@ type expertLinearFrame struct {
 }
 
 func (s *stream) ExpertLinear(args *kernel.ExpertLinearArgs) error {
-	f := &expertLinearFrame{operation: 39, args: asExpertLinearArgs(args), stream: s.p}
+	f := enter(s, &s.own.expertLinearFrame)
+	defer leave(s, &s.own.expertLinearFrame, f)
+	*f = expertLinearFrame{operation: 39, args: asExpertLinearArgs(args), stream: s.p}
 	return s.call("expert_linear", kernel.Ptr(f))
 }
 
@@ -1588,7 +1668,9 @@ type expertSumFrame struct {
 }
 
 func (s *stream) ExpertSum(out, add, y, weights kernel.Ptr, n, k, cols int) error {
-	f := &expertSumFrame{operation: 40, out: out, add: add, y: y, weights: weights, n: int64(n), k: int64(k), cols: int64(cols), stream: s.p}
+	f := enter(s, &s.own.expertSumFrame)
+	defer leave(s, &s.own.expertSumFrame, f)
+	*f = expertSumFrame{operation: 40, out: out, add: add, y: y, weights: weights, n: int64(n), k: int64(k), cols: int64(cols), stream: s.p}
 	return s.call("expert_sum", kernel.Ptr(f))
 }
 
@@ -1599,7 +1681,9 @@ type roPEFrame struct {
 }
 
 func (s *stream) RoPE(args *kernel.RoPEArgs) error {
-	f := &roPEFrame{operation: 41, args: asRoPEArgs(args), stream: s.p}
+	f := enter(s, &s.own.roPEFrame)
+	defer leave(s, &s.own.roPEFrame, f)
+	*f = roPEFrame{operation: 41, args: asRoPEArgs(args), stream: s.p}
 	return s.call("rope", kernel.Ptr(f))
 }
 
@@ -1610,7 +1694,9 @@ type kVWriteFrame struct {
 }
 
 func (s *stream) KVWrite(args *kernel.KVWriteArgs) error {
-	f := &kVWriteFrame{operation: 42, args: asKVWriteArgs(args), stream: s.p}
+	f := enter(s, &s.own.kVWriteFrame)
+	defer leave(s, &s.own.kVWriteFrame, f)
+	*f = kVWriteFrame{operation: 42, args: asKVWriteArgs(args), stream: s.p}
 	return s.call("kv_write", kernel.Ptr(f))
 }
 
@@ -1621,7 +1707,9 @@ type roPEKVWriteFrame struct {
 }
 
 func (s *stream) RoPEKVWrite(args *kernel.RoPEKVWriteArgs) error {
-	f := &roPEKVWriteFrame{operation: 43, args: asRoPEKVWriteArgs(args), stream: s.p}
+	f := enter(s, &s.own.roPEKVWriteFrame)
+	defer leave(s, &s.own.roPEKVWriteFrame, f)
+	*f = roPEKVWriteFrame{operation: 43, args: asRoPEKVWriteArgs(args), stream: s.p}
 	return s.call("rope_kv_write", kernel.Ptr(f))
 }
 
@@ -1632,7 +1720,9 @@ type attentionFrame struct {
 }
 
 func (s *stream) Attention(args *kernel.AttentionArgs) error {
-	f := &attentionFrame{operation: 44, args: asAttentionArgs(args), stream: s.p}
+	f := enter(s, &s.own.attentionFrame)
+	defer leave(s, &s.own.attentionFrame, f)
+	*f = attentionFrame{operation: 44, args: asAttentionArgs(args), stream: s.p}
 	return s.call("attention", kernel.Ptr(f))
 }
 
@@ -1643,7 +1733,9 @@ type causalConvFrame struct {
 }
 
 func (s *stream) CausalConv(args *kernel.CausalConvArgs) error {
-	f := &causalConvFrame{operation: 45, args: asCausalConvArgs(args), stream: s.p}
+	f := enter(s, &s.own.causalConvFrame)
+	defer leave(s, &s.own.causalConvFrame, f)
+	*f = causalConvFrame{operation: 45, args: asCausalConvArgs(args), stream: s.p}
 	return s.call("causal_conv", kernel.Ptr(f))
 }
 
@@ -1654,7 +1746,9 @@ type gatedDeltaFrame struct {
 }
 
 func (s *stream) GatedDelta(args *kernel.GatedDeltaArgs) error {
-	f := &gatedDeltaFrame{operation: 46, args: asGatedDeltaArgs(args), stream: s.p}
+	f := enter(s, &s.own.gatedDeltaFrame)
+	defer leave(s, &s.own.gatedDeltaFrame, f)
+	*f = gatedDeltaFrame{operation: 46, args: asGatedDeltaArgs(args), stream: s.p}
 	return s.call("gated_delta", kernel.Ptr(f))
 }
 
@@ -1672,7 +1766,9 @@ type normLinearFrame struct {
 }
 
 func (s *stream) NormLinear(y, x, norm kernel.Ptr, eps float32, w kernel.Weight, bias, normed kernel.Ptr, n int) error {
-	f := &normLinearFrame{operation: 47, y: y, x: x, norm: norm, eps: float32(eps), w: asWeight(w), bias: bias, normed: normed, n: int64(n), stream: s.p}
+	f := enter(s, &s.own.normLinearFrame)
+	defer leave(s, &s.own.normLinearFrame, f)
+	*f = normLinearFrame{operation: 47, y: y, x: x, norm: norm, eps: float32(eps), w: asWeight(w), bias: bias, normed: normed, n: int64(n), stream: s.p}
 	return s.call("norm_linear", kernel.Ptr(f))
 }
 
@@ -1691,7 +1787,9 @@ type normSwiGLUFrame struct {
 }
 
 func (s *stream) NormSwiGLU(out, x, norm kernel.Ptr, eps float32, gate, up kernel.Weight, normed, product kernel.Ptr, n int) error {
-	f := &normSwiGLUFrame{operation: 48, out: out, x: x, norm: norm, eps: float32(eps), gate: asWeight(gate), up: asWeight(up), normed: normed, product: product, n: int64(n), stream: s.p}
+	f := enter(s, &s.own.normSwiGLUFrame)
+	defer leave(s, &s.own.normSwiGLUFrame, f)
+	*f = normSwiGLUFrame{operation: 48, out: out, x: x, norm: norm, eps: float32(eps), gate: asWeight(gate), up: asWeight(up), normed: normed, product: product, n: int64(n), stream: s.p}
 	return s.call("norm_swiglu", kernel.Ptr(f))
 }
 
@@ -1708,7 +1806,9 @@ type linearAddFrame struct {
 }
 
 func (s *stream) LinearAdd(sum, a, x kernel.Ptr, w kernel.Weight, bias, product kernel.Ptr, n int) error {
-	f := &linearAddFrame{operation: 49, sum: sum, a: a, x: x, w: asWeight(w), bias: bias, product: product, n: int64(n), stream: s.p}
+	f := enter(s, &s.own.linearAddFrame)
+	defer leave(s, &s.own.linearAddFrame, f)
+	*f = linearAddFrame{operation: 49, sum: sum, a: a, x: x, w: asWeight(w), bias: bias, product: product, n: int64(n), stream: s.p}
 	return s.call("linear_add", kernel.Ptr(f))
 }
 
@@ -1720,7 +1820,9 @@ type feedForwardFrame struct {
 }
 
 func (s *stream) FeedForward(args *kernel.FeedForwardArgs) error {
-	f := &feedForwardFrame{operation: 50, args: asFeedForwardArgs(args), stream: s.p}
+	f := enter(s, &s.own.feedForwardFrame)
+	defer leave(s, &s.own.feedForwardFrame, f)
+	*f = feedForwardFrame{operation: 50, args: asFeedForwardArgs(args), stream: s.p}
 	err := s.call("feed_forward", kernel.Ptr(f))
 	args.NextPrepared = f.nextPrepared != 0
 	return err
@@ -1733,7 +1835,9 @@ type expertFeedForwardFrame struct {
 }
 
 func (s *stream) ExpertFeedForward(args *kernel.ExpertFeedForwardArgs) error {
-	f := &expertFeedForwardFrame{operation: 51, args: asExpertFeedForwardArgs(args), stream: s.p}
+	f := enter(s, &s.own.expertFeedForwardFrame)
+	defer leave(s, &s.own.expertFeedForwardFrame, f)
+	*f = expertFeedForwardFrame{operation: 51, args: asExpertFeedForwardArgs(args), stream: s.p}
 	return s.call("expert_feed_forward", kernel.Ptr(f))
 }
 
@@ -1744,7 +1848,9 @@ type normRouteFrame struct {
 }
 
 func (s *stream) NormRoute(args *kernel.NormRouteArgs) error {
-	f := &normRouteFrame{operation: 52, args: asNormRouteArgs(args), stream: s.p}
+	f := enter(s, &s.own.normRouteFrame)
+	defer leave(s, &s.own.normRouteFrame, f)
+	*f = normRouteFrame{operation: 52, args: asNormRouteArgs(args), stream: s.p}
 	return s.call("norm_route", kernel.Ptr(f))
 }
 
@@ -1755,7 +1861,9 @@ type normQKVFrame struct {
 }
 
 func (s *stream) NormQKV(args *kernel.NormQKVArgs) error {
-	f := &normQKVFrame{operation: 53, args: asNormQKVArgs(args), stream: s.p}
+	f := enter(s, &s.own.normQKVFrame)
+	defer leave(s, &s.own.normQKVFrame, f)
+	*f = normQKVFrame{operation: 53, args: asNormQKVArgs(args), stream: s.p}
 	return s.call("norm_qkv", kernel.Ptr(f))
 }
 
@@ -1775,7 +1883,68 @@ type attentionLinearAddFrame struct {
 }
 
 func (s *stream) AttentionLinearAdd(sum, a kernel.Ptr, attention *kernel.AttentionArgs, w kernel.Weight, bias kernel.Ptr, update *kernel.UpdateArgs, product, nextNorm, normed kernel.Ptr) (nextPrepared bool, err error) {
-	f := &attentionLinearAddFrame{operation: 54, sum: sum, a: a, attention: asAttentionArgs(attention), w: asWeight(w), bias: bias, update: asUpdateArgs(update), product: product, nextNorm: nextNorm, normed: normed, stream: s.p}
+	f := enter(s, &s.own.attentionLinearAddFrame)
+	defer leave(s, &s.own.attentionLinearAddFrame, f)
+	*f = attentionLinearAddFrame{operation: 54, sum: sum, a: a, attention: asAttentionArgs(attention), w: asWeight(w), bias: bias, update: asUpdateArgs(update), product: product, nextNorm: nextNorm, normed: normed, stream: s.p}
 	err = s.call("attention_linear_add", kernel.Ptr(f))
 	return f.nextPrepared != 0, err
+}
+
+// frames are a stream's own, one of each operation.
+type frames struct {
+	addFrame
+	mulFrame
+	mulScalarFrame
+	siLUFrame
+	gELUFrame
+	gELUTanhFrame
+	swiGLUFrame
+	gLUFrame
+	sigmoidFrame
+	softCapFrame
+	copyFrame
+	convertFrame
+	incrementI32Frame
+	softmaxFrame
+	rMSNormFrame
+	layerNormFrame
+	addRMSNormFrame
+	mulRowsFrame
+	copyColumnsFrame
+	argmaxFrame
+	topKFrame
+	mapFrame
+	reduceFrame
+	cumSumFrame
+	sortFrame
+	indexFrame
+	matMulFrame
+	matMulSingleRowFrame
+	weightPackFrame
+	linearFrame
+	embeddingFrame
+	fusedUpdateFrame
+	normQuantizeFrame
+	dequantizeRowsFrame
+	w2A8GEMVFrame
+	bitLinearFrame
+	tMACLUTFrame
+	tMACMatMulFrame
+	routeFrame
+	expertLinearFrame
+	expertSumFrame
+	roPEFrame
+	kVWriteFrame
+	roPEKVWriteFrame
+	attentionFrame
+	causalConvFrame
+	gatedDeltaFrame
+	normLinearFrame
+	normSwiGLUFrame
+	linearAddFrame
+	feedForwardFrame
+	expertFeedForwardFrame
+	normRouteFrame
+	normQKVFrame
+	attentionLinearAddFrame
 }

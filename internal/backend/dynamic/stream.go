@@ -4,6 +4,7 @@ package dynamic
 
 import (
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/vibrant-ml/vibrant/internal/backend/kernel"
@@ -12,6 +13,26 @@ import (
 type stream struct {
 	p, device kernel.Ptr
 	owner     *kernel.Owner // of the stream's own memory; nil: the device
+
+	calling atomic.Bool // with one of its own frames
+	own     frames
+}
+
+// enter gives a call the stream's own frame of its operation, or a new one while another call has one: a call allocates nothing else.
+func enter[T any](s *stream, own *T) *T {
+	if s.calling.CompareAndSwap(false, true) {
+		return own
+	}
+	return new(T)
+}
+
+// leave ends a call. The frame keeps no memory from the collector.
+func leave[T any](s *stream, own, frame *T) {
+	if frame == own {
+		var nothing T
+		*frame = nothing
+		s.calling.Store(false)
+	}
 }
 
 func (s *stream) check(op string, result uintptr) error {

@@ -83,7 +83,7 @@ func callOf(start string, arguments []string) string {
 
 // callsInGo returns internal/backend/dynamic/operations.go.
 func (h *header) callsInGo() (string, error) {
-	var b strings.Builder
+	var b, frames strings.Builder
 	for _, a := range h.order {
 		fmt.Fprintf(&b, "\ntype c%s struct {\n", typeName(a.name))
 		for _, f := range a.fields {
@@ -123,7 +123,9 @@ func (h *header) callsInGo() (string, error) {
 		}
 		frame := strings.ToLower(o.name[:1]) + goName(o.name)[1:] + "Frame"
 		fmt.Fprintf(&b, "\ntype %s struct {\n\toperation int64\n\t%s\n\tstream kernel.Ptr\n}\n", frame, strings.Join(fields, "\n\t"))
-		fmt.Fprintf(&b, "\nfunc (s *stream) %s {\n\tf := &%s{operation: %d, %s, stream: s.p}\n", signature, frame, i, strings.Join(values, ", "))
+		fmt.Fprintf(&frames, "\t%s\n", frame)
+		fmt.Fprintf(&b, "\nfunc (s *stream) %s {\n\tf := enter(s, &s.own.%s)\n\tdefer leave(s, &s.own.%s, f)\n", signature, frame, frame)
+		fmt.Fprintf(&b, "\t*f = %s{operation: %d, %s, stream: s.p}\n", frame, i, strings.Join(values, ", "))
 		call := fmt.Sprintf("s.call(%q, kernel.Ptr(f))", strings.TrimSuffix(o.name, "_batched"))
 		b.WriteString(returns(o, single != nil, set, call, func(f *field) string { return "f." + local(f.name) }))
 	}
@@ -132,6 +134,7 @@ func (h *header) callsInGo() (string, error) {
 		"\t\"github.com/vibrant-ml/vibrant/internal/backend/kernel\"\n)\n\n",
 		fmt.Sprintf("// What vb_version and vb_call_abi return of a library that these calls fit.\nconst (\n\tversion = %q\n\tabi = %d\n)\n", h.version, h.abi),
 		b.String(),
+		"\n// frames are a stream's own, one of each operation.\ntype frames struct {\n" + frames.String() + "}\n",
 	}, ""), nil
 }
 

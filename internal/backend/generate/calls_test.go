@@ -36,7 +36,7 @@ vb_status vb_scale(float *y, const float *x, float by, const vb_weight *w, vb_dt
 	}
 	for _, want := range []string{
 		"operation int64\n\ty kernel.Ptr\n\tx kernel.Ptr\n\tby float32\n\tw cWeight\n\tt int32\n\tn int64\n\tfound int32\n\tstream kernel.Ptr",
-		`f := &scaleFrame{operation: 0, y: y, `, `version = "1.2"`, "return f.found != 0, err",
+		"f := enter(s, &s.own.scaleFrame)", "*f = scaleFrame{operation: 0, y: y, ", "type frames struct {\n\tscaleFrame\n}", `version = "1.2"`, "return f.found != 0, err",
 	} {
 		if !strings.Contains(g, want) {
 			t.Errorf("no %q in\n%s", want, g)
