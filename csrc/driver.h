@@ -72,13 +72,14 @@ enum {
     X(module_unload, "cuModuleUnload", (void *)) \
     X(module_function, "cuModuleGetFunction", (void **, void *, const char *)) \
     X(function_attribute, "cuFuncSetAttribute", (void *, int, int)) \
-    X(launch, "cuLaunchKernelEx", (const cu_launch *, void *, void **, void **))
+    X(launch, "cuLaunchKernelEx", (const cu_launch *, void *, void **, void **)) \
+    X(clusters, "cuOccupancyMaxActiveClusters", (int *, void *, const cu_launch *))
 
 /* CUlaunchConfig, with CUlaunchAttribute. */
 typedef struct cu_launch_attribute {
-    int which; /* CU_OVERLAPPED: the kernel may begin while the one before it runs */
+    int which; /* CU_OVERLAPPED: the kernel may begin while the one before it runs; CU_CLUSTER: its blocks a cluster */
     char padding[4];
-    union { char size[64]; int number; } value;
+    union { char size[64]; int number; unsigned blocks[3]; } value;
 } cu_launch_attribute;
 typedef struct cu_launch {
     unsigned grid[3], block[3], shared_bytes;
@@ -86,7 +87,7 @@ typedef struct cu_launch {
     cu_launch_attribute *attributes;
     unsigned attribute_count;
 } cu_launch;
-enum { CU_OVERLAPPED = 6 };
+enum { CU_CLUSTER = 4, CU_OVERLAPPED = 6 };
 
 typedef struct vb_driver {
 #define X(field, name, parameters) cu_result(*field) parameters;

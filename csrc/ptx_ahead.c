@@ -1,44 +1,56 @@
-/* ptx_ahead.c: layer norms of 16 bits whose rows are no whole number of vectors, by blocks that stay, for GPUs of 9.0
- * and newer. A thread copies the vectors that it computes into shared memory, DEPTH rows ahead, so that no other thread
- * waits for them. It keeps weight and bias of its columns in registers for all rows of its block, which begin equally
- * far behind a vector. A row is summed before the row ahead of it is written: until its sums are wanted, all warps have
- * told them. */
+/* ptx_ahead.c: layer norms of 16 bits by blocks that stay, for GPUs of 9.0 and newer: rows that are no whole number of
+ * vectors, and those of which other kernels leave threads idle. A thread copies the vectors that it computes into
+ * shared memory, DEPTH rows ahead, so that no other thread waits for them. It keeps weight and bias of its columns in
+ * registers for all rows of its block, which begin equally far behind a vector. A row is summed before the row ahead of
+ * it is written: until its sums are wanted, all warps have told them. The BLOCKS blocks of a cluster share a long row,
+ * whose weight and bias one multiprocessor could not keep. */
 #include "ptx_rows.h"
+
+#include <math.h>
 
 enum { SLOTS = 4 }; /* of sums on their way: who tells row k has those of row k - 3, so all have read those of k - 4 */
 
-/* Vector number part * LANES + lane of a row is a thread's. In the parts that are WHOLE no vector is asked for. */
+/* Vector number (part * BLOCKS + rank) * LANES + lane of a row is a thread's. In the parts that are WHOLE no vector is
+ * asked for. */
 static const char ahead[] = VB_PTX_SOURCE(
 kernel ENTRY(TYPE *output, TYPE *input, f32 *weight, f32 *bias, u64 cols, u32 rows, u32 step, f32 eps, f32 share)
-    threads(LANES, LEAST_BLOCKS) {
+    threads(LANES, LEAST_BLOCKS) CLUSTER {
     start_next();
     wait_for_previous();
-    const stride = LANES * EACH;
+    const stride = BLOCKS * LANES * EACH;
     const size = PARTS * LANES * EACH;
     shared TYPE ring[DEPTH][PARTS][LANES * EACH];
-    shared f32 records[SLOTS][WARPS][2];
+    shared f32 records[SLOTS][RECORDS][2];
     shared u64 told[SLOTS];
-    u32 lane = thread.x;
-    if (lane == 0) unroll (s : SLOTS) barrier_init(told[s], WARPS);
-    barrier();
-    u64 start = u64(block.x) * cols;
-    u32 shift = u32(start) % EACH, length = u32(cols) + shift, first = lane * EACH;
+    u32 lane = thread.x, rank = 0, row = block.x;
+    if (BLOCKS > 1) {
+        rank = cluster_rank();
+        row = block.x / BLOCKS;
+    }
+    if (lane == 0) {
+        unroll (s : SLOTS) {
+            barrier_init(told[s], BLOCKS > 1 ? 1 : RECORDS);
+            if (BLOCKS > 1) barrier_expect(told[s], RECORDS * 8);
+        }
+    }
+    if (BLOCKS > 1) cluster_barrier();
+    else barrier();
+    u64 start = u64(row) * cols;
+    u32 shift = 0;
+    if (SHIFTED) shift = u32(start) % EACH;
+    u32 length = u32(cols) + shift, first = (rank * LANES + lane) * EACH;
     TYPE *in = input;
     in += start - shift + first;
     TYPE *to = output;
     to += start - shift + first;
     u64 jump = u64(step) * cols;
-    f32 w[PARTS][EACH], b[PARTS][EACH];
-    unroll (part : PARTS) unroll (e : EACH) {
-        u32 column = min(max(first + (part * stride + e), shift) - shift, u32(cols) - 1);
-        w[part][e] = weight[column];
-        b[part][e] = bias[column];
-    }
-    COUNT
-    u32 mine = (rows - block.x + step - 1) / step, coming = 0, into = first;
+    u32 mine = (rows - row + step - 1) / step, coming = 0, into = lane * EACH;
     unroll (d : DEPTH) BRING
-    into = first;
+    into = lane * EACH;
     u32 from = into;
+    f32 w[PARTS][EACH], b[PARTS][EACH];
+    KEEP
+    COUNT
     for (u32 k = 0; k <= mine; k += 1) {
         copy_async_wait(DEPTH - 2);
         if (k < mine) {
@@ -66,8 +78,39 @@ kernel ENTRY(TYPE *output, TYPE *input, f32 *weight, f32 *bias, u64 cols, u32 ro
         }
     }
     copy_async_wait(0);
+    if (BLOCKS > 1) cluster_barrier();
 });
-static const char whole[] = "(part > 0 && part + 1 < PARTS)";
+static const char whole[] = "(part >= SHIFTED && part + 1 < PARTS)";
+/* Weight and bias of a thread's columns. What a vector has outside of the row meets any number. */
+static const char keep_whole[] = VB_PTX_SOURCE(
+    u32 last = u32(cols) - 4;
+    unroll (part : PARTS) unroll (q : EACH / 4) {
+        f32 v[4];
+        u32 at = min(first + (part * stride + q * 4), last);
+        load_fixed(v, weight[at]);
+        unroll (e : 4) w[part][q * 4 + e] = v[e];
+        load_fixed(v, bias[at]);
+        unroll (e : 4) b[part][q * 4 + e] = v[e];
+    }
+);
+static const char keep_shifted[] = VB_PTX_SOURCE(
+    u32 last = (u32(cols) - 1) / 4 * 4;
+    unroll (by : 4) if ((0 - shift & 3) == by) {
+        unroll (part : PARTS) {
+            f32 v[EACH / 4 + 1][4];
+            unroll (q : EACH / 4 + 1) {
+                u32 at = min(first + (part * stride + q * 4) - shift - by, last);
+                load_fixed(v[q], weight[at]);
+            }
+            unroll (e : EACH) w[part][e] = v[(e + by) / 4][(e + by) % 4];
+            unroll (q : EACH / 4 + 1) {
+                u32 at = min(first + (part * stride + q * 4) - shift - by, last);
+                load_fixed(v[q], bias[at]);
+            }
+            unroll (e : EACH) b[part][e] = v[(e + by) / 4][(e + by) % 4];
+        }
+    }
+);
 /* The next row's vectors, and where the one after it goes. What a vector has behind the row is zeros. */
 static const char bring[] = VB_PTX_SOURCE({
     if (coming < mine) {
@@ -90,16 +133,24 @@ static const char bring[] = VB_PTX_SOURCE({
 
 /* How many elements a thread and its warp have, and each warp whose number is the thread's in its own. */
 static const char count_elements[] = VB_PTX_SOURCE(
-    u32 have = 0, others = 0;
+    u32 have = 0;
     unroll (part : PARTS) {
-        u32 at = first + part * stride, other = part * stride + lane % 32 * (32 * EACH);
+        u32 at = first + part * stride;
         if (at < length) have += min(at + EACH, length) - max(at, shift);
-        if (lane % 32 < WARPS && other < length) others += min(other + 32 * EACH, length) - max(other, shift);
     }
-    f32 count = f32(have), of_thread = 0, of_warp = f32(have), of_record = f32(others);
+    f32 count = f32(have), of_thread = 0, of_warp = f32(have);
     if (have > 0) of_thread = rcp(count);
     unroll (i : 5) of_warp += shuffle_xor(of_warp, 1 << i);
     f32 each_of_warp = rcp(max(of_warp, 1.0));
+    f32 of_record[READS];
+    unroll (p : READS) {
+        u32 number = p * 32 + lane % 32, counted = 0;
+        unroll (part : PARTS) {
+            u32 at = part * stride + number * (32 * EACH);
+            if (number < RECORDS && at < length) counted += min(at + 32 * EACH, length) - max(at, shift);
+        }
+        of_record[p] = f32(counted);
+    }
 );
 /* The mean of a warp's elements and the squares of distances from it, told to the block. A thread takes its elements
  * less its first one, so that what it subtracts of the squares is small (Chan et al. 1979, "Updating formulae"). */
@@ -132,32 +183,53 @@ static const char moments[] = VB_PTX_SOURCE({
     unroll (i : 5) squares += shuffle_xor(squares, 1 << i);
     record[0] = mean;
     record[1] = squares;
-    if (lane % 32 == 0) {
-        store(records[k % SLOTS][lane / 32], record);
-        barrier_arrive(told[k % SLOTS]);
+    u32 place = k % SLOTS;
+    if (BLOCKS > 1) {
+        if (lane % 32 < BLOCKS)
+            store_in_rank(records[place][rank * (LANES / 32) + lane / 32], record, told[place], lane % 32);
+    } else {
+        if (lane % 32 == 0) {
+            store(records[place][lane / 32], record);
+            barrier_arrive(told[place]);
+        }
     }
 });
 static const char merge[] = VB_PTX_SOURCE(
-    f32 read[2] = 0;
-    barrier_wait(told[(k - 1) % SLOTS], (k - 1) / SLOTS & 1);
-    if (lane % 32 < WARPS) load(read, records[(k - 1) % SLOTS][lane % 32]);
-    f32 of_row = read[0] * of_record;
+    f32 read[READS][2] = 0, of_row = 0, spread = 0;
+    u32 known = (k - 1) % SLOTS;
+    barrier_wait(told[known], (k - 1) / SLOTS & 1);
+    if (BLOCKS > 1 && lane == 0) barrier_expect(told[known], RECORDS * 8);
+    unroll (p : READS) {
+        u32 number = p * 32 + lane % 32;
+        if (number < RECORDS) load(read[p], records[known][number]);
+        of_row = fma(read[p][0], of_record[p], of_row);
+    }
     unroll (i : 5) of_row += shuffle_xor(of_row, 1 << i);
     of_row = of_row * share;
-    f32 apart = read[0] - of_row, spread = fma(apart * apart, of_record, read[1]);
+    unroll (p : READS) {
+        f32 apart = read[p][0] - of_row;
+        spread += fma(apart * apart, of_record[p], read[p][1]);
+    }
     unroll (i : 5) spread += shuffle_xor(spread, 1 << i);
     f32 inverse = rsqrt(fma(spread, share, eps)), behind = 0.0 - of_row * inverse;
 );
 
-typedef struct plan { int64_t parts, lanes, depth, together; } plan;
+typedef struct plan { int64_t blocks, parts, lanes, depth, together; } plan;
+
+enum { EACH = 8, WARP = 32, VECTOR = 16, REGISTERS = 65536, THREADS = 2048 };
+
+/* Bytes of shared memory of a block and of its barriers, with what the GPU keeps for itself. */
+static int64_t shared_of(const plan *p) {
+    enum { OF_BLOCK = 1 << 10 };
+    return p->depth * p->parts * p->lanes * VECTOR + SLOTS * (p->blocks * p->lanes / WARP + 1) * 8 + VECTOR + OF_BLOCK;
+}
 
 /* Blocks that a multiprocessor holds of threads with so many vectors each. */
 static int64_t together_of(const plan *p, const vb_jit_device *device) {
-    enum { REGISTERS = 65536, THREADS = 2048, VECTOR = 16, OF_BLOCK = 1 << 10, OF_PART = 22, OTHERS = 31 };
+    enum { OF_PART = 22, OTHERS = 31 };
     const int64_t registers = (OF_PART * p->parts + OTHERS + 7) / 8 * 8;
-    const int64_t sums = SLOTS * (p->lanes / 32 + 1) * 8 + VECTOR;
     const int64_t most[] = {REGISTERS / (p->lanes * registers), THREADS / p->lanes,
-        device->shared_bytes / (p->depth * p->parts * p->lanes * VECTOR + sums + OF_BLOCK)};
+        device->shared_bytes / shared_of(p)};
     int64_t least = most[0];
     for (int i = 1; i < 3; i++) least = most[i] < least ? most[i] : least;
     return least;
@@ -166,11 +238,11 @@ static int64_t together_of(const plan *p, const vb_jit_device *device) {
 /* Two or three vectors a thread where these leave a multiprocessor three blocks, else the fewest that leave it two,
  * else four. Times of an H200 chose them (docs/experiments/2026-11-28-ptx-ahead.md). */
 static plan plan_of(int64_t cols, const vb_jit_device *device) {
-    enum { EACH = 8, WARP = 32, FEW = 3, MOST = 6, ALONE = 4 };
+    enum { FEW = 3, MOST = 6, ALONE = 4 };
     const int64_t vectors = (cols + 2 * EACH - 2) / EACH; /* of the row that begins farthest behind one */
     for (int64_t wanted = 3; wanted >= 1; wanted--) {
         for (int64_t parts = 2; parts <= (wanted == 3 ? FEW : MOST); parts++) {
-            plan p = {.parts = wanted > 1 ? parts : ALONE, .depth = wanted > 1 ? 3 : 4};
+            plan p = {.blocks = 1, .parts = wanted > 1 ? parts : ALONE, .depth = wanted > 1 ? 3 : 4};
             p.lanes = (vectors + p.parts * WARP - 1) / (p.parts * WARP) * WARP;
             p.together = together_of(&p, device);
             const bool there = (p.parts - 1) * p.lanes * EACH <= cols; /* all vectors but a thread's last */
@@ -180,27 +252,91 @@ static plan plan_of(int64_t cols, const vb_jit_device *device) {
     return (plan){0};
 }
 
+/* So many rows from each other rows begin equally far behind a vector. */
+static int64_t rows_apart(int64_t cols) {
+    int64_t apart = EACH;
+    while (apart > 1 && cols * (apart / 2) % EACH == 0) apart /= 2;
+    return apart;
+}
+
+/* How much of a GPU works where clusters share rows by a plan: the part of its multiprocessors that have a block, of
+ * all rounds of clusters that have a row, and of the threads that have vectors. A GPU places clusters of more than two
+ * in groups of some 16 multiprocessors. The factors are a fit to times of an H200: blocks that share a multiprocessor
+ * wait at different times (docs/experiments/2026-11-28-ptx-long.md). */
+static double worth(const plan *p, int64_t rows, int64_t vectors, int64_t apart, int64_t multiprocessors) {
+    enum { OF_GROUP = 16, MOST_TOGETHER = 4, FEW_PARTS = 3 };
+    static const double placed = 0.94, of_together[MOST_TOGETHER + 1] = {0, 0.85, 1, 1.03, 1}, pair = 0.9, few = 0.9;
+    int64_t held = multiprocessors / 2 * p->together;
+    if (p->blocks > 2) {
+        const int64_t of_group = OF_GROUP * p->together / p->blocks;
+        held = (int64_t)((double)(of_group * multiprocessors) * placed / OF_GROUP);
+    }
+    if (held > rows) held = rows;
+    held = held < apart ? apart : held / apart * apart;
+    const double used = (double)(held * p->blocks) / (double)(p->together * multiprocessors);
+    const double last = (double)rows / (double)((rows + held - 1) / held * held);
+    const double full = (double)vectors / (double)(p->blocks * p->parts * p->lanes);
+    return used * last * sqrt(full) * of_together[p->together] * (p->blocks == 2 ? pair : 1) *
+           (p->parts <= FEW_PARTS ? few : 1);
+}
+
+/* How a cluster shares a long row. */
+static plan shared_plan(int64_t rows, int64_t cols, const vb_jit_device *device) {
+    enum { MOST_BLOCKS = 8, MOST_PARTS = 5, MOST_TOGETHER = 4, DEPTH = 4, LEAST_THREADS = 256, MOST_THREADS = 1024,
+        OF_PART = 16, OTHERS = 56 };
+    const int64_t vectors = (cols + (cols % EACH ? 2 * EACH - 2 : 0)) / EACH, apart = rows_apart(cols);
+    plan best = {0};
+    double most = 0;
+    for (int64_t blocks = 2; blocks <= MOST_BLOCKS; blocks++)
+        for (int64_t together = 1; together <= MOST_TOGETHER; together++)
+            for (int64_t parts = 2; parts <= MOST_PARTS; parts++) {
+                plan p = {.blocks = blocks, .parts = parts, .depth = DEPTH, .together = together};
+                p.lanes = (vectors + blocks * parts * WARP - 1) / (blocks * parts * WARP) * WARP;
+                const int64_t threads = p.lanes * together;
+                if ((parts - 1) * blocks * p.lanes * EACH > cols || threads * (OF_PART * parts + OTHERS) > REGISTERS ||
+                    threads < LEAST_THREADS || threads > MOST_THREADS ||
+                    together * shared_of(&p) > device->shared_bytes)
+                    continue;
+                const double now = worth(&p, rows, vectors, apart, device->multiprocessors);
+                if (now > most) most = now, best = p;
+            }
+    return best;
+}
+
 bool vb_jit_norm_ahead(vb_status *status, const char *name, void *out, const void *in, const float *weight,
     const float *bias, vb_dtype type, int64_t rows, int64_t cols, float eps, vb_stream *stream) {
-    enum { EACH = 8, LEAST = 2049, MOST = 13312, ROWS = 4 }; /* columns; rows of a block */
-    const vb_jit_device *device = vb_jit_of(stream);
-    const bool aligned = ((uintptr_t)out | (uintptr_t)in) % 16 == 0;
-    if (device->target < 90 || type == VB_F32 || !weight || !bias || !aligned || cols % EACH == 0 || cols < LEAST ||
-        cols > MOST || rows > INT32_MAX)
+    enum { LEAST = 2049, MOST = 13312, LEAST_WHOLE = 3073, MOST_WHOLE = 4095, LONG_WHOLE = 20001, LONGEST = 1 << 17,
+        ROWS = 4, ROWS_OF_CLUSTER = 2, CLUSTERS = 12010 }; /* columns; rows of a block; the driver that knows them */
+    vb_jit_device *device = vb_jit_of(stream);
+    const bool aligned = ((uintptr_t)out | (uintptr_t)in | (uintptr_t)weight | (uintptr_t)bias) % 16 == 0;
+    const bool shifted = cols % EACH != 0, middle = shifted ? cols >= LEAST && cols <= MOST
+        : cols >= LEAST_WHOLE && cols <= MOST_WHOLE;
+    const bool longer = cols >= (shifted ? MOST + 1 : LONG_WHOLE) && cols <= LONGEST &&
+        device->driver_version >= CLUSTERS;
+    if (device->target < 90 || type == VB_F32 || !weight || !bias || !aligned || rows > INT32_MAX ||
+        (!middle && !longer))
         return false;
-    const plan p = plan_of(cols, device);
-    int64_t apart = EACH; /* so many rows from each other rows begin equally far behind a vector */
-    while (cols * (apart / 2) % EACH == 0) apart /= 2;
-    const int64_t room = device->multiprocessors * p.together, blocks = room < apart ? apart : room / apart * apart;
-    if (room == 0 || rows < blocks || rows < ROWS * room) return false;
-    uint32_t count = (uint32_t)rows, step = (uint32_t)blocks;
+    const plan p = longer ? shared_plan(rows, cols, device) : plan_of(cols, device);
+    if (p.together == 0) return false;
     float share = 1.0f / (float)cols;
+    const int64_t records = p.blocks * p.lanes / WARP, apart = rows_apart(cols);
     const vb_jit_filling f = {.source = ahead, .type = vb_jit_type(type),
-        .constants = {{"LANES", p.lanes}, {"WARPS", p.lanes / 32}, {"EACH", EACH}, {"PARTS", p.parts},
+        .constants = {{"LANES", p.lanes}, {"BLOCKS", p.blocks}, {"RECORDS", records},
+                      {"READS", (records + WARP - 1) / WARP}, {"EACH", EACH}, {"PARTS", p.parts}, {"SHIFTED", shifted},
                       {"DEPTH", p.depth}, {"SLOTS", SLOTS}, {"LEAST_BLOCKS", p.together}},
-        .texts = {{"WHOLE", whole}, {"BRING", bring}, {"COUNT", count_elements}, {"MOMENTS", moments},
+        .texts = {{"CLUSTER", longer ? "cluster(BLOCKS)" : ""}, {"KEEP", shifted ? keep_shifted : keep_whole},
+                  {"WHOLE", whole}, {"BRING", bring}, {"COUNT", count_elements}, {"MOMENTS", moments},
                   {"MERGE", merge}}};
-    *status = vb_jit_launch(stream, name, &f, blocks, 1, 1, (int)p.lanes,
+    int64_t groups = device->multiprocessors * p.together, least = ROWS * groups;
+    if (longer) {
+        groups = vb_jit_clusters(&f, name, p.blocks, (int)p.lanes, device) / apart * apart;
+        least = ROWS_OF_CLUSTER * groups;
+    } else {
+        groups = groups < apart ? apart : groups / apart * apart;
+    }
+    if (groups == 0 || rows < groups || rows < least) return false;
+    uint32_t count = (uint32_t)rows, step = (uint32_t)groups;
+    *status = vb_jit_launch(stream, name, &f, groups * p.blocks, 1, 1, (int)p.lanes,
                             VB_JIT_PARAMETERS(&out, &in, &weight, &bias, &cols, &count, &step, &eps, &share));
     return true;
 }

@@ -148,7 +148,8 @@ static value primary(compiler *c) {
     }
     if (take(c, "(")) {
         value v;
-        if (!call(c, text, &v)) fail(c, "unknown function %s", text);
+        if (!strcmp(text, "cluster_rank")) v = fresh(c, U32), emit(c, "mov.u32 %s, %%cluster_ctarank", OP(v));
+        else if (!call(c, text, &v)) fail(c, "unknown function %s", text);
         expect(c, ")");
         return v;
     }
@@ -486,7 +487,8 @@ static void put(compiler *c, buffer *t, const char *format, ...) {
     va_end(list);
 }
 
-/* kernel NAME(type *p, type n, ...) threads(N) { ... }, or threads(N, blocks that a multiprocessor has room for) */
+/* kernel NAME(type *p, type n, ...) threads(N) { ... }, or threads(N, blocks that a multiprocessor has room for), then
+ * cluster(N) where so many neighbouring blocks read each other's shared memory */
 static void kernel(compiler *c, buffer *out) {
     char entry[NAME];
     expect(c, "kernel");
@@ -526,6 +528,11 @@ static void kernel(compiler *c, buffer *out) {
             put(c, out, ".minnctapersm %lld\n", (long long)constant(c, "the blocks of a multiprocessor"));
         expect(c, ")");
     }
+    if (take(c, "cluster")) {
+        expect(c, "(");
+        put(c, out, ".reqnctapercluster %lld, 1, 1\n", (long long)constant(c, "the number of blocks"));
+        expect(c, ")");
+    }
     if (!is(c, "{")) fail(c, "want the body of a kernel");
     statement(c);
     emit(c, "ret");
@@ -554,15 +561,13 @@ char *vb_ptx_compile(const char *source, const char *entry, const vb_ptx_constan
                         .entry = entry,
                         .constants = constants,
                         .target = target,
+                        .version = target >= 120 ? 87 : target >= 100 ? 86 : 80, /* that came with the target */
                         .error = error,
                         .error_size = error_size};
         if (setjmp(c->failed) == 0) {
-            /* 10.0 and 12.0 came with PTX 8.6 and 8.7. */
-            put(c, out, ".version %s\n.target sm_%d\n.address_size 64\n",
-                target >= 120 ? "8.7" : target >= 100 ? "8.6" : "8.0",
-                target);
             next(c);
             while (c->word.what != END) kernel(c, kernels);
+            put(c, out, ".version %d.%d\n.target sm_%d\n.address_size 64\n", c->version / 10, c->version % 10, target);
             if (c->outside_bytes > 0) put(c, out, VB_PTX_SHARED_BYTES "%d\n", c->outside_bytes);
             put(c, out, "%s", kernels->data ? kernels->data : "");
             result = out->data;

@@ -55,6 +55,7 @@ typedef struct vb_jit_kernel {
     vb_status status; /* of the loading */
     void *module, *function;
     int shared_bytes; /* that each launch gives */
+    int clusters; /* of its blocks that the GPU holds at once, 0 where nobody asked */
     bool waits; /* for the kernel before it by itself, so that it may begin while that runs */
 } vb_jit_kernel;
 
@@ -107,6 +108,11 @@ void vb_jit_announce(const vb_jit_filling *filling, const char *name, vb_jit_dev
 
 /* Whether a filled text has a kernel on the device. Waits for it. */
 vb_status vb_jit_compiles(const vb_jit_filling *filling, const char *name, vb_jit_device *device);
+
+/* How many clusters of so many blocks of a filled text the device holds at once, 0 where it has no kernel. Groups of
+ * multiprocessors differ from GPU to GPU, so that only the driver knows. Waits for the kernel. */
+int64_t vb_jit_clusters(const vb_jit_filling *filling, const char *name, int64_t blocks, int threads,
+    vb_jit_device *device);
 
 /* The GPUs that these kernels run on, and why the last one was refused: a GPU older than they, or the driver's message
  * on a kernel. A line. */

@@ -113,6 +113,17 @@ static void vector(compiler *c, bool loads, const char *how) {
     if (loads && halves) unpack(c, elements, v, words, a.kind);
 }
 
+/* Where a block of the cluster has what this block has at an address of shared memory. */
+static value in_rank(compiler *c, address a, value rank) {
+    const value here = fresh(c, U32), there = fresh(c, U32);
+    if (!a.shared) fail(c, "a cluster shares shared memory");
+    const int base = (int)strcspn(a.text, "+");
+    emit(c, "mov.u32 %s, %.*s", OP(here), base, a.text);
+    emit(c, "add.u32 %s, %s, %s", OP(here), OP(here), a.text + base + 1);
+    emit(c, "mapa.shared::cluster.u32 %s, %s, %s", OP(there), OP(here), OP(rank));
+    return there;
+}
+
 static bool instruction(compiler *c, const char *f) {
     if (!strcmp(f, "atomic_add")) { /* atomic_add(p[i], v): of f32, s32 or u32 */
         const address a = memory(c);
@@ -201,6 +212,11 @@ static bool instruction(compiler *c, const char *f) {
     } else if (!strcmp(f, "barrier_arrive")) {
         const address a = memory(c);
         emit(c, "mbarrier.arrive.shared.b64 %s, [%s]", OP(fresh(c, U64)), a.text);
+    } else if (!strcmp(f, "barrier_expect")) { /* arrives; the phase ends after so many bytes of store_in_rank, too */
+        const address a = memory(c);
+        expect(c, ",");
+        emit(c, "mbarrier.arrive.expect_tx.shared.b64 %s, [%s], %lld", OP(fresh(c, U64)), a.text,
+             (long long)constant(c, "the number of bytes"));
     } else if (!strcmp(f, "barrier_wait")) { /* for the end of a phase whose number is odd or even */
         const address a = memory(c);
         expect(c, ",");
@@ -209,6 +225,22 @@ static bool instruction(compiler *c, const char *f) {
         emit(c, "$L%d", again);
         emit(c, "mbarrier.try_wait.parity.shared.b64 %s, [%s], %s", OP(ended), a.text, OP(parity));
         emit(c, "@!%s bra $L%d", OP(ended), again);
+    } else if (!strcmp(f, "cluster_barrier")) {
+        emit(c, "barrier.cluster.arrive");
+        emit(c, "barrier.cluster.wait");
+    } else if (!strcmp(f, "store_in_rank")) {
+        /* two f32 to the place that another block of the cluster has for them, and 8 bytes to its barrier */
+        const address to = memory(c);
+        expect(c, ",");
+        const value pair = registers(c, 2, F32);
+        expect(c, ",");
+        const address barrier = memory(c);
+        expect(c, ",");
+        const value rank = in_register(c, as(c, expression(c), U32)), there = in_rank(c, to, rank);
+        const value told = in_rank(c, barrier, rank);
+        emit(c, "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%s], {%s}, [%s]", OP(there),
+             LIST(pair, 2), OP(told));
+        if (c->version < 81) c->version = 81;
     } else {
         return false;
     }

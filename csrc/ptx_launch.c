@@ -171,6 +171,22 @@ vb_status vb_jit_compiles(const vb_jit_filling *f, const char *name, vb_jit_devi
     return status;
 }
 
+int64_t vb_jit_clusters(const vb_jit_filling *f, const char *name, int64_t blocks, int threads, vb_jit_device *d) {
+    if (vb_jit_compiles(f, name, d) != VB_OK || d->driver->set_current(d->context) != 0) return 0;
+    cu_launch_attribute cluster = {.which = CU_CLUSTER, .value.blocks = {(unsigned)blocks, 1, 1}};
+    pthread_mutex_lock(&d->mutex);
+    vb_jit_kernel *k = find(f, name, d);
+    if (k && k->state == VB_JIT_LOADED && k->clusters == 0) {
+        const cu_launch how = {.grid = {(unsigned)(blocks * d->multiprocessors), 1, 1},
+                               .block = {(unsigned)threads, 1, 1}, .shared_bytes = (unsigned)k->shared_bytes,
+                               .attributes = &cluster, .attribute_count = 1};
+        if (d->driver->clusters(&k->clusters, k->function, &how) != 0) k->clusters = 0;
+    }
+    const int64_t clusters = k ? k->clusters : 0;
+    pthread_mutex_unlock(&d->mutex);
+    return clusters;
+}
+
 void vb_jit_unload(vb_jit_device *d) {
     pthread_mutex_lock(&d->mutex);
     while (d->loaders > 0) pthread_cond_wait(&d->loaded, &d->mutex);

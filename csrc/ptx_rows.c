@@ -309,7 +309,7 @@ static bool stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, int par
     const int64_t elements = spread ? ELEMENTS / 2 : ELEMENTS;
     s.async = device->target >= 80;
     while (s.lanes < 32 && s.lanes * elements < cols) s.lanes *= 2;
-    const bool wide = s.lanes * WARP_ELEMENTS < cols, alone = wide && parameters == 2;
+    const bool wide = s.lanes * WARP_ELEMENTS < cols, alone = wide && parameters > 0;
     if (wide) s.lanes = alone ? 128 : 64; /* of a block of its own, or of one with four rows */
     while (s.lanes < MOST_THREADS && s.lanes * WARP_ELEMENTS < cols) s.lanes *= 2;
     s.threads = alone ? s.lanes : MOST_THREADS;
@@ -371,7 +371,7 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
     }
     p.full = p.vectors && p.registers && p.rounds <= 2 && cols == p.lanes * p.each * p.rounds;
     const bool sparse = p.vectors && shares && cols > 64 && cols < 512 &&
-        p.rounds * p.lanes * p.each * 10 > 13 * cols;
+        p.rounds * p.lanes * p.each * 10 > 11 * cols;
     if (arrays == 1 && aligned && !vb_jit_divide(&p, rows, cols, size, parameters, device) && (!p.vectors || sparse))
         stage(&p, rows, cols, size, parameters, device);
     while (p.steps < 5 && 1 << p.steps < p.lanes) p.steps++;

@@ -66,6 +66,7 @@ typedef struct compiler {
     int name_count;
     int registers[6]; /* of each kind up to F32 */
     int halves, labels, target;
+    int version; /* of PTX, 80 for 8.0: of the newest instruction */
     int shared_bytes, outside_bytes; /* of the kernel; of the kernel whose launch says how many it has */
     const char *entry;
     const vb_ptx_constant *constants;

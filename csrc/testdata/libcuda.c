@@ -24,7 +24,7 @@
 
 typedef uint64_t word;
 
-enum { REGISTERS = 16384, PARAMETERS = 256, WARP = 32, MOST_THREADS = 1024, MOST_SHARED = 100 << 10 };
+enum { REGISTERS = 16384, PARAMETERS = 256, WARP = 32, MOST_THREADS = 1024, MOST_SHARED = 100 << 10, MOST_CLUSTER = 8 };
 
 static _Noreturn void die(const char *format, ...) {
     va_list list;
@@ -84,7 +84,7 @@ typedef enum opcode {
         SQRT, RCP, FLOOR, ROUND, SIN, COS,
     CVT, SELP, SETP, LD, ST, LDPARAM, PACK, UNPACK, BFE, ISNAN, DP4A, PRMT, FMA2, PAIR, RED, COPY, BFLY, IDX,
         MATRICES, MMA, WLOAD, WMMA, WSTORE, BAR, BRA,
-        RET, SPECIAL, INIT, ARRIVE, TRYWAIT
+        RET, SPECIAL, INIT, ARRIVE, TRYWAIT, RANK, MAPA, TELL, CLUSTER
 } opcode;
 typedef enum type { U32, S32, U64, F32, PRED, F16, U16, U8, S8, NONE } type;
 typedef enum relation { EQ, NE, LT, GT, LE, GE } relation;
@@ -106,6 +106,7 @@ typedef struct program {
     char *text;
     instruction *code;
     int length, registers, shared_bytes, most_shared_bytes, outside, parameters; /* outside: a launch says how many */
+    int cluster; /* blocks that share a cluster, 0 for none */
     char entry[64], names[PARAMETERS][64];
     type types[PARAMETERS];
 } program;
@@ -179,6 +180,13 @@ static void read_line(reader *r, char *line) {
         in.shared = 1, in.src[0] = SRC(state);
         if (state) in.dst[0] = REG(0);
         in.src[1] = count > state + 1 ? SRC(state + 1) : (operand){-1, 0};
+    } else if (!strcmp(name, "barrier")) { /* of a cluster: who arrives waits at once */
+        if (!strcmp(parts[2], "arrive")) return;
+        in.op = CLUSTER, in.type = U32;
+    } else if (!strcmp(name, "mapa")) {
+        in.op = MAPA, in.dst[0] = REG(0), in.src[0] = SRC(1), in.src[1] = SRC(2);
+    } else if (!strcmp(name, "st") && !strcmp(parts[1], "async")) { /* two words for another block, and its barrier */
+        in.op = TELL, in.type = U32, in.src[0] = SRC(0), in.src[1] = SRC(3), in.dst[0] = REG(1), in.dst[1] = REG(2);
     } else if (!strcmp(name, "ret")) in.op = RET;
     else if (!strcmp(name, "bar")) in.op = BAR;
     else if (!strcmp(name, "bra")) in.op = BRA, in.target = atoi(operands[0] + 2);
@@ -206,6 +214,8 @@ static void read_line(reader *r, char *line) {
         in.src[0] = SRC(2);
     } else if (!strcmp(name, "mov") && braces) { in.op = PACK, in.dst[0] = REG(0), in.src[0] = SRC(1),
         in.src[1] = SRC(2);
+    } else if (!strcmp(name, "mov") && !strcmp(operands[1], "%cluster_ctarank")) {
+        in.op = RANK, in.dst[0] = REG(0);
     } else if (!strcmp(name, "mov") && operands[1][0] == '%' && strchr(operands[1], '.')) {
         static const char *const names[] = {"%tid", "%ctaid", "%ntid", "%nctaid"};
         in.op = SPECIAL, in.dst[0] = REG(0);
@@ -299,6 +309,8 @@ static program *parse(const char *text) {
             p->registers += size;
         } else if (sscanf(line, ".shared .align 16 .b8 shared_base[%d]", &size) == 1) {
             p->shared_bytes = size;
+        } else if (sscanf(line, ".reqnctapercluster %d", &p->cluster) == 1) {
+            continue;
         } else if (!strncmp(line, ".extern .shared ", 16)) {
             p->outside = 1;
         } else if (line[0] == '$') {
@@ -319,11 +331,13 @@ static program *parse(const char *text) {
 static float f(word w) { float x; const uint32_t u = (uint32_t)w; memcpy(&x, &u, 4); return x; }
 static word bits(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
 
-typedef struct thread { int pc; enum { RUNS, SHUFFLES, WAITS, POLLS, DONE } state; word *r; } thread;
-typedef struct block { program *p; word special[12]; char *shared; void **parameters; } block;
+/* WAITS_ALL: for the cluster. A block's rank is its number in the cluster, whose blocks lie one behind the other. */
+typedef struct thread { int pc; enum { RUNS, SHUFFLES, WAITS, WAITS_ALL, POLLS, DONE } state; word *r; } thread;
+typedef struct block { program *p; word special[12]; char *shared; void **parameters; int rank, blocks; } block;
 
-/* A barrier in shared memory: who is to arrive yet in this phase, and in each. */
-typedef struct phase { uint16_t pending, count; uint32_t odd; } phase;
+/* A barrier in shared memory: who is to arrive yet in this phase, and in each, and the bytes that are to come. */
+typedef struct phase { uint32_t pending : 12, count : 12, odd : 8; int32_t bytes; } phase;
+enum { RANK_SHIFT = 24 }; /* where an address of the shared memory of block number n has n + 1 */
 static word steps; /* of all threads */
 
 static word value(const thread *t, operand o) { return o.reg < 0 ? o.value : t->r[o.reg]; }
@@ -448,14 +462,27 @@ static char *place(const block *b, const thread *t, const instruction *in, size_
     if (at % bytes) die("address %llx of %zu bytes: %s", (unsigned long long)at, bytes, in->line);
     /* What nothing writes may be read up to the end of an aligned vector: a GPU's memory comes in larger pieces. */
     if (!in->shared) return global(at, bytes == 16 && strstr(in->line, ".nc.") ? 1 : bytes, in->line);
+    if ((uint32_t)at >> RANK_SHIFT) die("shared address of another block: %s", in->line);
     if ((uint32_t)at + bytes > (size_t)b->p->shared_bytes) die("shared address %u: %s", (uint32_t)at, in->line);
     return b->shared + (uint32_t)at;
 }
 
-static void arrive(char *place) {
+/* What another block of the cluster has at an address that mapa gave. */
+static char *place_of_rank(const block *b, word at, size_t bytes, const char *line) {
+    const int rank = (int)((uint32_t)at >> RANK_SHIFT) - 1;
+    const uint32_t offset = (uint32_t)at & ((1u << RANK_SHIFT) - 1);
+    if (rank < 0 || rank >= b->blocks || offset % bytes || offset + bytes > (size_t)b->p->shared_bytes)
+        die("address %x of a cluster: %s", (uint32_t)at, line);
+    return b[rank - b->rank].shared + offset;
+}
+
+/* Counts what arrives at a barrier: threads, and bytes, of which some may come before they are expected. */
+static void arrive(char *place, unsigned threads, int bytes) {
     phase now;
     memcpy(&now, place, sizeof now);
-    if (--now.pending == 0) now.pending = now.count, now.odd ^= 1u;
+    now.pending -= threads & 0xfff;
+    now.bytes += bytes;
+    if (now.pending == 0 && now.bytes == 0) now.pending = now.count, now.odd ^= 1u;
     memcpy(place, &now, sizeof now);
 }
 
@@ -471,11 +498,21 @@ static void run(const block *b, thread *t, int number) {
         case RET: t->state = DONE; return;
         case BAR: t->state = WAITS; return;
         case INIT: {
-            const phase fresh = {.pending = (uint16_t)value(t, in->src[1]), .count = (uint16_t)value(t, in->src[1])};
+            const phase fresh = {.pending = value(t, in->src[1]) & 0xfff, .count = value(t, in->src[1]) & 0xfff};
             memcpy(place(b, t, in, 8), &fresh, sizeof fresh);
             break;
         }
-        case ARRIVE: arrive(place(b, t, in, 8)); break;
+        case ARRIVE: arrive(place(b, t, in, 8), 1, (int)value(t, in->src[1])); break;
+        case CLUSTER: t->state = WAITS_ALL; return;
+        case RANK: t->r[in->dst[0]] = (word)b->rank; break;
+        case MAPA: t->r[in->dst[0]] = x | (value(t, in->src[1]) + 1) << RANK_SHIFT; break;
+        case TELL: {
+            char *to = place_of_rank(b, x, 8, in->line);
+            const uint32_t pair[2] = {(uint32_t)t->r[in->dst[0]], (uint32_t)t->r[in->dst[1]]};
+            memcpy(to, pair, 8);
+            arrive(place_of_rank(b, value(t, in->src[1]), 8, in->line), 0, -8);
+            break;
+        }
         case TRYWAIT: {
             phase now;
             memcpy(&now, place(b, t, in, 8), sizeof now);
@@ -643,31 +680,43 @@ static void shuffle(const block *b, thread *warp, int lanes) {
     for (int i = 0; i < lanes; i++) warp[i].r[in->dst[0]] = got[i], warp[i].pc++, warp[i].state = RUNS;
 }
 
-/* A thread that asks a barrier in shared memory in vain asks again when the others have gone as far as they come. */
-static void run_block(const block *b, thread *threads, int count) {
+/* The threads of a block, or of all blocks of a cluster, of `count` threads each. A thread that asks a barrier in shared
+ * memory in vain asks again when the others have gone as far as they come. */
+static void run_blocks(const block *b, thread *threads, int count) {
+    const int all = b->blocks * count;
     for (;;) {
         const word before = steps;
-        int waiting = 0, done = 0;
-        for (int first = 0; first < count; first += WARP) {
-            const int lanes = count - first < WARP ? count - first : WARP;
-            for (;;) {
-                int shuffles = 0, polls = 0;
-                for (int i = first; i < first + lanes; i++) {
-                    if (threads[i].state == POLLS) threads[i].state = RUNS;
-                    if (threads[i].state == RUNS) run(b, &threads[i], i);
-                    shuffles += threads[i].state == SHUFFLES;
-                    polls += threads[i].state == POLLS;
+        int waiting = 0, done = 0, released = 0;
+        for (int number = 0; number < b->blocks; number++) {
+            thread *const own = threads + number * count;
+            int here = 0;
+            for (int first = 0; first < count; first += WARP) {
+                const int lanes = count - first < WARP ? count - first : WARP;
+                for (;;) {
+                    int shuffles = 0, polls = 0;
+                    for (int i = first; i < first + lanes; i++) {
+                        if (own[i].state == POLLS) own[i].state = RUNS;
+                        if (own[i].state == RUNS) run(b + number, &own[i], i);
+                        shuffles += own[i].state == SHUFFLES;
+                        polls += own[i].state == POLLS;
+                    }
+                    if (!shuffles || polls) break;
+                    shuffle(b + number, own + first, lanes);
                 }
-                if (!shuffles || polls) break;
-                shuffle(b, threads + first, lanes);
+                for (int i = first; i < first + lanes; i++) here += own[i].state == WAITS,
+                    waiting += own[i].state == WAITS_ALL, done += own[i].state == DONE;
             }
-            for (int i = first; i < first + lanes; i++) waiting += threads[i].state == WAITS,
-                done += threads[i].state == DONE;
+            if (here == count) {
+                released = 1;
+                for (int i = 0; i < count; i++) own[i].state = RUNS, own[i].pc++;
+            }
         }
-        if (done == count) return;
-        if (waiting < count && steps == before) die("a barrier that %d of %d threads reach", waiting, count);
-        if (waiting < count) continue;
-        for (int i = 0; i < count; i++) threads[i].state = RUNS, threads[i].pc++;
+        if (done == all) return;
+        if (waiting == all) {
+            released = 1;
+            for (int i = 0; i < all; i++) threads[i].state = RUNS, threads[i].pc++;
+        }
+        if (!released && steps == before) die("a barrier that not all of %d threads reach", all);
     }
 }
 
@@ -678,27 +727,31 @@ int cuLaunchKernelEx(const struct launch *how, void *function, void **parameters
     (void)extra;
     if (how->block[1] != 1 || how->block[2] != 1 || bx > MOST_THREADS || !x || !y || !z || y > 65535 || z > 65535)
         return 1;
-    block b = {.p = function, .parameters = parameters};
-    if (how->shared && (!b.p->outside || how->shared > (unsigned)b.p->most_shared_bytes)) return 1;
+    program *p = function;
+    const unsigned blocks = p->cluster ? (unsigned)p->cluster : 1;
+    if (how->shared && (!p->outside || how->shared > (unsigned)p->most_shared_bytes)) return 1;
+    if (blocks > MOST_CLUSTER || x % blocks) return 1;
     pthread_mutex_lock(&mutex);
-    if (b.p->outside) b.p->shared_bytes = (int)how->shared;
-    b.shared = calloc(1, (size_t)b.p->shared_bytes + 1);
-    thread *threads = calloc(bx, sizeof *threads);
-    word *registers = malloc((size_t)bx * (size_t)b.p->registers * sizeof *registers);
-    b.special[6] = bx, b.special[7] = b.special[8] = 1, b.special[9] = x, b.special[10] = y, b.special[11] = z;
+    if (p->outside) p->shared_bytes = (int)how->shared;
+    block cluster[MOST_CLUSTER];
+    const size_t shared = (size_t)p->shared_bytes, count = (size_t)blocks * bx, held = (size_t)p->registers;
+    char *memory = calloc(blocks, shared + 1);
+    thread *threads = calloc(count, sizeof *threads);
+    word *registers = malloc(count * held * sizeof *registers);
     for (unsigned k = 0; k < z; k++)
         for (unsigned j = 0; j < y; j++)
-            for (unsigned i = 0; i < x; i++) {
-                b.special[3] = i, b.special[4] = j, b.special[5] = k;
-                memset(registers, 0xa5, (size_t)bx * (size_t)b.p->registers * sizeof *registers);
-                memset(b.shared, 0xa5, (size_t)b.p->shared_bytes);
-                for (unsigned t = 0; t < bx; t++) threads[t] = (thread){0, RUNS,
-                    registers + (size_t)t * (size_t)b.p->registers};
-                run_block(&b, threads, (int)bx);
+            for (unsigned i = 0; i < x; i += blocks) {
+                for (unsigned n = 0; n < blocks; n++)
+                    cluster[n] = (block){.p = p, .parameters = parameters, .rank = (int)n, .blocks = (int)blocks,
+                        .shared = memory + n * (shared + 1), .special = {[3] = i + n, j, k, bx, 1, 1, x, y, z}};
+                memset(registers, 0xa5, count * held * sizeof *registers);
+                memset(memory, 0xa5, blocks * (shared + 1));
+                for (size_t t = 0; t < count; t++) threads[t] = (thread){0, RUNS, registers + t * held};
+                run_blocks(cluster, threads, (int)bx);
             }
     free(registers);
     free(threads);
-    free(b.shared);
+    free(memory);
     pthread_mutex_unlock(&mutex);
     return 0;
 }
@@ -707,6 +760,13 @@ int cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsigned 
                    unsigned shared, void *stream, void **parameters, void **extra) {
     const struct launch how = {{x, y, z}, {bx, by, bz}, shared, stream, NULL, 0};
     return cuLaunchKernelEx(&how, function, parameters, extra);
+}
+
+/* So many that groups of eight have one to spare, as on a GPU. */
+int cuOccupancyMaxActiveClusters(int *n, void *function, const struct launch *how) {
+    (void)function; (void)how;
+    *n = 9;
+    return 0;
 }
 
 /* ---- the rest of the driver -------------------------------------------------------------------------------------- */
