@@ -37,7 +37,7 @@ func ptxCommand() *cobra.Command {
 				}
 			}
 			k.Kind, k.RMS, k.Causal, k.NeoX = found.Kind, k.RMS || found.RMS, k.Causal || found.Causal, k.NeoX || found.NeoX
-			if k.Weight, err = weightOf(weight, found.Weight); err != nil {
+			if k.Weight, err = weightOf(weight, found); err != nil {
 				return usageError{err}
 			}
 			if k.Activation, err = activationOf(activation); err != nil {
@@ -99,8 +99,9 @@ func joinWeights() string {
 }
 
 // weightOf returns the format that --weight names, that of the kernel's name where it is not given.
-func weightOf(name string, found dtype.Type) (dtype.Type, error) {
-	if name == "" {
+func weightOf(name string, kernel ptx.Kernel) (dtype.Type, error) {
+	found := kernel.Weight
+	if name == "" || kernel.Kind == ptx.Gemv && found == dtype.F32 && strings.EqualFold(name, found.String()) {
 		return found, nil
 	}
 	for _, w := range ptx.Weights() {

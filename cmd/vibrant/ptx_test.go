@@ -23,7 +23,7 @@ func TestPTXIsWritten(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "kernel.ptx")
 	written := append(ptx.Names(), "gemm-tiled --m 9 --n 9 --k 9 --tile 8", "gemm-tensor-core --m 9 --n 9 --k 9", "softmax --dim 77", "layer-norm --rms",
-		"attention --causal --seq 9", "quantized-gemm --k 512", "gemv --weight q6_k --k 512 --n 9", "dequantize --weight Q8_0 --k 64 --n 9",
+		"attention --causal --seq 9", "quantized-gemm --k 512", "gemv --weight q6_k --k 512 --n 9", "gemv --weight f32", "dequantize --weight Q8_0 --k 64 --n 9",
 		"decode-attention --heads 8 --kv-heads 2 --dim 80", "bias-activation --n 99 --dim 9 --activation relu", "silu --n 5 --entry my_silu")
 	for _, args := range written {
 		c := ptxCommand()
@@ -52,7 +52,7 @@ func TestPTXIsWritten(t *testing.T) {
 	for args, want := range map[string]string{
 		"conv": `"conv"`, "gemm-naive --m 0": "m, n, k", "gemm-tiled --tile 7": "tile", "gemm-tensor-core --n -1": "m, n, k",
 		"quantized-gemm --k 255": "want a multiple", "q8_0_gemv_warp_reduce --k 33": "blocks of 32", "softmax --dim 0": "rows, dim", "layer-norm --epsilon 2": "epsilon", "attention --dim 300": "dim",
-		"softmax --target sm_9000": "target", "softmax --target hopper": "compute capability", "silu --n 0": "n: want", "gemv --weight q3_k": "Q4_K, Q5_K", "q5k_gemm_ggml --weight q4_0": "Q5_K", "q4k_gemm_ggml --weight q5_k": "Q4_K",
+		"softmax --target sm_9000": "target", "softmax --target hopper": "compute capability", "silu --n 0": "n: want", "gemv --weight q3_k": "Q4_K, Q5_K", "quantized-gemm --weight f32": "Q4_K, Q5_K", "q5k_gemm_ggml --weight q4_0": "Q5_K", "q4k_gemm_ggml --weight q5_k": "Q4_K",
 		"rope --dim 7": "even", "rope --theta 0.5": "theta", "decode-attention --heads 8 --kv-heads 3": "divisor", "decode-attention --capacity 0": "capacity",
 		"bias-activation --activation tanh": "tanh", "silu --entry 9lives": "entry", "cache-write --heads 0": "heads", "quantize --n -1": "n: want",
 		"dequantize --k 16777216": "k: want at most", "flash_attention_causal --causal=false": "says otherwise", "rmsnorm --rms=false": "says otherwise",
