@@ -680,8 +680,8 @@ static void shuffle(const block *b, thread *warp, int lanes) {
     for (int i = 0; i < lanes; i++) warp[i].r[in->dst[0]] = got[i], warp[i].pc++, warp[i].state = RUNS;
 }
 
-/* The threads of a block, or of all blocks of a cluster, of `count` threads each. A thread that asks a barrier in shared
- * memory in vain asks again when the others have gone as far as they come. */
+/* The threads of a block, or of all blocks of a cluster, of `count` threads each. A thread that asks a barrier in
+ * shared memory in vain asks again when the others have gone as far as they come. */
 static void run_blocks(const block *b, thread *threads, int count) {
     const int all = b->blocks * count;
     for (;;) {

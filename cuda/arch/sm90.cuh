@@ -384,7 +384,8 @@ inline vb_status tensor_map(CUtensorMap *map, const void *data, vb_dtype type, c
         const cudaError_t error =
             cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
 #else // of the driver's newest version, which is the first one still
-        const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
+        const cudaError_t error =
+            cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
 #endif
         if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) function = nullptr;
         return (PFN_cuTensorMapEncodeTiled_v12000)function;
