@@ -3,7 +3,7 @@
 //
 // A .cu file holds kernels and, below them, the launchers that fill the catalogue (vb_cuda_add, ...).
 // Launchers use only the declarations here, and no standard library. So NVRTC compiles the same files for GPUs whose
-// toolkit is not at hand (scripts/check-older-kernels.sh). There a launcher is a device function without a caller,
+// toolkit is not at hand (scripts/check-jetson-kernels.sh). There a launcher is a device function without a caller,
 // which instantiates its kernels.
 //
 // Kernels compile for sm_53 and later in C++14. __CUDA_ARCH__ inside a kernel fences instructions that a GPU lacks;

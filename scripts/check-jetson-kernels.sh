@@ -5,7 +5,7 @@
 # processor for each file and capability than nvcc. Each file below cuda/ but those of runtime/ goes through; common.cuh says how launchers
 # take part. What is compiled is not kept, and so not optimized either, which would take twenty times as long.
 #
-#     scripts/check-older-kernels.sh [FILE.cu ...]
+#     scripts/check-jetson-kernels.sh [FILE.cu ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 wheels=scripts/nvrtc.txt # with the hash of each
@@ -13,14 +13,14 @@ versions=$(sed -n 's/^\(nvidia[^ ]*\).*/\1/p' "$wheels" | paste -sd ' ')
 target=build/nvrtc
 
 command -v python3 >/dev/null || {
-    echo "check-older-kernels: python3 not found (Debian, Ubuntu: apt-get install python3 python3-pip)" >&2
+    echo "check-jetson-kernels: python3 not found (Debian, Ubuntu: apt-get install python3 python3-pip)" >&2
     exit 1
 }
 if [ "$(cat "$target/installed" 2>/dev/null)" != "$versions" ]; then
     rm -rf "$target"
     PIP_ROOT_USER_ACTION=ignore python3 -m pip install --quiet --disable-pip-version-check --no-deps \
         --only-binary=:all: --target "$target" --require-hashes --requirement "$wheels" >&2 || {
-        echo "check-older-kernels: pip could not install $versions" >&2
+        echo "check-jetson-kernels: pip could not install $versions" >&2
         exit 1
     }
     echo "$versions" >"$target/installed"
