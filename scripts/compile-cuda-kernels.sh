@@ -13,7 +13,7 @@
 #     NJOBS      compilers at a time; default: one a core
 #     PROFILE=1  source lines for ncu (-lineinfo)      DEBUG=1  device debugging (-G -g)
 #     PTXAS_VERBOSE=1  registers, shared memory and spills of each kernel
-#     CHECK=1    slow kernels and launchers in less time, where tests on an emulated GPU alone run them (needs an nvcc with --Ofast-compile)
+#     PTXAS_LEVEL  of optimization; 0 makes slow machine code in less time, where none of it is run, and launchers too. PTX is the same
 #     EMULATED=too   keeps PTX beside machine code, and links libvibrant_emulated.so as well: of the same objects, but with
 #                    internal/check/emulator in place of NVIDIA's runtime, for tests without a GPU
 #     EMULATED=only  libvibrant_emulated.so alone, without machine code, whose making takes most of the time:
@@ -102,8 +102,7 @@ fi
 
 # The level is of the host's code alone, launchers and choosers: at 1 they run as fast as at 3 and compile in two thirds of the time. C++14 wants
 # 3, as constants of classes are variables there until they are optimized away.
-standard=c++17 level=1
-[ -n "${CHECK-}" ] && level=0
+standard=c++17 level=${PTXAS_LEVEL:-1}
 [ "$major" -lt 11 ] && standard=c++14 level=3
 nvccflags="-std=$standard -Icuda -Icsrc -Xcompiler -fPIC,-Wall,-Wextra -Wno-deprecated-gpu-targets"
 case ${EMULATED-} in
@@ -118,9 +117,7 @@ nvccflags+=" -Xcudafe --diag_suppress=177" # helpers of kernels that an older GP
 [ -n "${PROFILE-}" ] && nvccflags+=" -lineinfo"
 [ -n "${DEBUG-}" ] && nvccflags+=" -G -g"
 [ -n "${PTXAS_VERBOSE-}" ] && nvccflags+=" -Xptxas -v"
-# The compilers leave out the passes that take most of their time. An emulated GPU gains little by them.
-[ -n "${CHECK-}" ] && nvccflags+=" --Ofast-compile=mid"
-nvccflags+=" -c -O$level"
+nvccflags+=" -c -O$level${PTXAS_LEVEL:+ -Xptxas -O$PTXAS_LEVEL}"
 
 mkdir -p "$out"
 
