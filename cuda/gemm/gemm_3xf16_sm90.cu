@@ -243,7 +243,8 @@ vb_status gemm_3xf16_sm90(const vb_matmul_args &x, vb_stream *stream) {
     const int64_t m = x.m, k = x.k, n = x.n;
     const float *const a = (const float *)x.a, *const b = (const float *)x.b;
     const GemmPlan plan = plan_gemm_3xf16(m, k, n, multiprocessors(stream));
-    const int64_t width = ceil_div<int64_t>(k, chunk) * 2 * chunk, stride = (n + 7) / 8 * 8;
+    const int64_t width = ceil_div<int64_t>(k, chunk) * 2 * chunk,
+                  stride = ceil_div<int64_t>(n, MATMUL_LINE) * MATMUL_LINE;
     const int64_t a_bytes = align256(m * width * 2), b_bytes = align256(width * stride * 2);
     char *memory;
     VB_TRY(workspace((void **)&memory, a_bytes + b_bytes + (m + n) * (int64_t)sizeof(float2), stream));

@@ -281,7 +281,7 @@ strided::Operand plan_operand(Conversion &c, int parts, char *&memory) {
     const int64_t k = c.by_k ? c.columns : c.rows, stored_k = parts == 2 ? ceil_div<int64_t>(k, chunk) * 2 * chunk : k;
     const int64_t rows = c.by_k ? c.rows : stored_k, columns = c.by_k ? stored_k : c.columns;
     c.out = (half *)memory;
-    c.out_stride = (columns + 7) / 8 * 8;
+    c.out_stride = ceil_div<int64_t>(columns, MATMUL_LINE) * MATMUL_LINE;
     c.out_batch_stride = rows * c.out_stride;
     memory += align256(c.out_batch_stride * c.matrices * 2);
     return {c.out, rows, columns, c.out_stride, c.out_batch_stride, c.matrices};

@@ -1,5 +1,6 @@
 // matmul_padded.cu: C = A B of 16 bits whose rows do not begin at multiples of 16 bytes. Such an operand is copied to
-// aligned rows in the workspace (runtime/pad.cuh), and a kernel for whole vectors multiplies.
+// aligned rows in the workspace (runtime/pad.cuh), and a kernel for whole vectors multiplies. Rows of the copy begin
+// where lines of 128 bytes do: TMA asks the L2 for two lines for a piece that lies in both.
 //
 //   moves    4 bytes an element of a copy, beside the product itself
 //   bound    memory
@@ -16,12 +17,14 @@ struct Operand {
     int64_t *stride, *batch_stride;
     int64_t rows, columns, matrices;
 
-    PaddedRows padded() const { return {matrices, 1, rows, columns, *batch_stride, 0, *stride}; }
+    PaddedRows padded() const {
+        return {matrices, 1, rows, columns, *batch_stride, 0, *stride, ceil_div<int64_t>(columns, MATMUL_LINE)};
+    }
     PadCopy copy_to(void *memory) const { return PadCopy(memory, *data, padded()); }
     // Is the copy from then on.
     void use(void *memory) const {
         *data = memory;
-        *stride = padded().per_row() * 8;
+        *stride = padded().apart() * 8;
         *batch_stride = matrices > 1 ? rows * *stride : 0;
     }
 };

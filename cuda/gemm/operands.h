@@ -16,6 +16,8 @@ static inline int matmul_vectors(const void *matrix, vb_dtype type, int64_t stri
     const int wide = 16 / matmul_element_bytes(type);
     return vb_aligned16(matrix) && stride % wide == 0 && batch_stride % wide == 0;
 }
+/* Elements of 16 bits in a line of the L2. */
+enum { MATMUL_LINE = 64 };
 static inline int matmul_operand_vectors(const vb_matmul_args *x) {
     return matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride) &&
            matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);

@@ -15,12 +15,14 @@ namespace vb {
 
 using Piece = uint4; // eight elements
 
-// Matrices [outer][inner] of rows of `columns` elements, of which the copy has ceil(columns / 8) pieces a row.
+// Matrices [outer][inner] of rows of `columns` elements, of which the copy has ceil(columns / 8) pieces a row. Its rows
+// lie `lines` * 128 bytes apart, or without gaps where `lines` is 0.
 struct PaddedRows {
-    int64_t outer, inner, rows, columns, outer_stride, inner_stride, row_stride;
+    int64_t outer, inner, rows, columns, outer_stride, inner_stride, row_stride, lines = 0;
 
     int64_t per_row() const { return ceil_div<int64_t>(columns, 8); }
-    int64_t pieces() const { return outer * inner * rows * per_row(); }
+    int64_t apart() const { return lines > 0 ? 8 * lines : per_row(); } // pieces
+    int64_t pieces() const { return outer * inner * rows * apart(); }
     int64_t bytes() const { return pieces() * (int64_t)sizeof(Piece); }
 };
 
@@ -30,12 +32,13 @@ struct PadCopy {
     Piece *copy;
     const void *matrix;
     PaddedRows r;
-    unsigned per_row, per_matrix, together; // pieces; matrices that share blocks
+    unsigned per_row, per_matrix, apart;    // pieces that have elements; from one row to the next
+    unsigned together;                      // matrices that share blocks
     unsigned blocks, groups;                // of each such group
 
     PadCopy(void *copy, const void *matrix, const PaddedRows &r)
         : copy((Piece *)copy), matrix(matrix), r(r), per_row((unsigned)r.per_row()),
-          per_matrix((unsigned)larger<int64_t>(1, r.rows * r.per_row())),
+          per_matrix((unsigned)larger<int64_t>(1, r.rows * r.per_row())), apart((unsigned)r.apart()),
           together(larger(1u, 8 * pad_threads / per_matrix)),
           blocks(ceil_div(together * per_matrix, (unsigned)pad_threads)),
           groups((unsigned)ceil_div<int64_t>(r.outer * r.inner, together)) {}
@@ -64,7 +67,7 @@ __global__ void __launch_bounds__(pad_threads) pad_rows_kernel(const PadCopies<C
     const unsigned outer = at / (unsigned)r.inner, inner = at - outer * (unsigned)r.inner;
     unsigned short *const from = (unsigned short *)c.matrix + outer * r.outer_stride + inner * r.inner_stride +
                                  row * r.row_stride + first;
-    Piece *const to = c.copy + (int64_t)at * c.per_matrix + i;
+    Piece *const to = c.copy + (at * r.rows + row) * c.apart + first / 8;
     if (BACK) {
         const Piece piece = *to;
         const unsigned words[4] = {piece.x, piece.y, piece.z, piece.w};
