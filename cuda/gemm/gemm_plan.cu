@@ -9,14 +9,6 @@
 namespace vb {
 namespace {
 
-struct TileShape {
-    int bm, bn, pair;
-};
-constexpr TileShape tile_shapes[GEMM_TILES] = {{128, 256, 2}, {128, 256, 1}, {128, 192, 2}, {128, 128, 2},
-                                               {128, 128, 1}, {128, 64, 1},  {64, 256, 1},  {64, 128, 1},
-                                               {128, 240, 2}, {128, 224, 2}, {128, 208, 2}, {128, 176, 2},
-                                               {128, 160, 2}, {128, 144, 2}};
-
 // Cycles.
 constexpr double tile_cycles = 1227;           // until the first stage has come, and the like
 constexpr double write_cycles = 47.3 / 1024;   // an element of C
@@ -28,33 +20,33 @@ constexpr double reduce_element_cycles = 0.28;
 
 double plan_cycles(const GemmPlan &plan, int64_t m, int64_t k, int64_t n, bool two_parts, bool crowded,
                    int multiprocessors) {
-    const TileShape t = tile_shapes[plan.tile];
-    const int64_t tiles = ceil_div<int64_t>(m, t.bm * t.pair) * ceil_div<int64_t>(n, t.bn);
-    const int64_t at_once = vb_clusters_at_once(t.pair * plan.ksplit, multiprocessors);
+    const gemm_tile_shape t = gemm_tile_shape_of(plan.tile);
+    const int64_t tiles = ceil_div<int64_t>(m, t.rows * t.blocks) * ceil_div<int64_t>(n, t.columns);
+    const int64_t at_once = vb_clusters_at_once(t.blocks * plan.ksplit, multiprocessors);
     const int64_t waves = ceil_div(tiles, at_once);
     const int64_t stored_k = two_parts ? 2 * k : k; // and three products of halves instead of one
     const double steps = (double)ceil_div<int64_t>(ceil_div<int64_t>(stored_k, 64), plan.ksplit);
-    const double multiply = (double)t.bm * t.bn * 64 * product_cycles * (two_parts ? 1.5 : 1);
-    const double bytes = 128.0 * (smaller<int64_t>(t.bm, m) + t.bn / t.pair);
-    const double reduce = plan.ksplit > 1 ? reduce_cycles + reduce_element_cycles * t.bm * t.bn : 0;
+    const double multiply = (double)t.rows * t.columns * 64 * product_cycles * (two_parts ? 1.5 : 1);
+    const double bytes = 128.0 * (smaller<int64_t>(t.rows, m) + t.columns / t.blocks);
+    const double reduce = plan.ksplit > 1 ? reduce_cycles + reduce_element_cycles * t.rows * t.columns : 0;
     const auto wave = [&](int64_t clusters) {
-        const double taken = crowded ? (double)(clusters * t.pair * plan.ksplit) / multiprocessors : 0;
+        const double taken = crowded ? (double)(clusters * t.blocks * plan.ksplit) / multiprocessors : 0;
         const double load = bytes * larger(1 / l2_bytes_per_cycle, taken / crowded_bytes_per_cycle);
-        return steps * larger(multiply, load) + tile_cycles + write_cycles * t.bm * t.bn + reduce;
+        return steps * larger(multiply, load) + tile_cycles + write_cycles * t.rows * t.columns + reduce;
     };
     return (waves - 1) * wave(at_once) + wave(tiles - (waves - 1) * at_once);
 }
 
 template <int COUNT>
-GemmPlan best_plan(const GemmTile (&tiles)[COUNT], int64_t m, int64_t k, int64_t n, bool two_parts, bool crowded,
+GemmPlan best_plan(const gemm_tile (&tiles)[COUNT], int64_t m, int64_t k, int64_t n, bool two_parts, bool crowded,
                    int multiprocessors) {
     GemmPlan best = {};
     double least = 0;
-    for (const GemmTile tile : tiles) {
-        const int rows = tile_shapes[tile].bm * tile_shapes[tile].pair;
-        for (int ksplit = 1; ksplit <= (tile_shapes[tile].pair > 1 ? 1 : 8); ksplit++) {
+    for (const gemm_tile tile : tiles) {
+        const gemm_tile_shape shape = gemm_tile_shape_of(tile);
+        for (int ksplit = 1; ksplit <= (shape.blocks > 1 ? 1 : 8); ksplit++) {
             if (ksplit > 1 && (two_parts ? 2 * k : k) < 2 * 64 * ksplit) break; // two steps a block at least
-            const GemmPlan plan = {tile, ksplit, 2048 / rows};
+            const GemmPlan plan = {tile, ksplit, 2048 / (shape.rows * shape.blocks)};
             const double cycles = plan_cycles(plan, m, k, n, two_parts, crowded, multiprocessors);
             if (least == 0 || cycles < least) best = plan, least = cycles;
         }
@@ -87,7 +79,7 @@ GemmPlan plan_few_rows(int64_t m, int64_t k, int64_t n, bool two_parts, int mult
 
 GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     if (m <= 128) return plan_few_rows(m, k, n, false, multiprocessors);
-    constexpr GemmTile tiles[] = {TILE_128x256_PAIR, TILE_128x256, TILE_128x192_PAIR, TILE_128x128_PAIR,
+    constexpr gemm_tile tiles[] = {TILE_128x256_PAIR, TILE_128x256, TILE_128x192_PAIR, TILE_128x128_PAIR,
                                   TILE_128x128,      TILE_128x64,  TILE_64x256,       TILE_64x128};
     // Fewer tiles than two rounds read the same rows at the same time.
     const bool crowded = ceil_div<int64_t>(m, 128) * ceil_div<int64_t>(n, 128) >= 2 * multiprocessors;
@@ -102,7 +94,7 @@ GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors) {
 // A few tiles more than whole rounds cost a round, so pairs have the width that fills the last round best.
 GemmPlan plan_linear(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     if (m <= 128) return plan_few_rows(m, k, n, false, multiprocessors);
-    constexpr GemmTile tiles[] = {TILE_128x256_PAIR, TILE_128x240_PAIR, TILE_128x224_PAIR, TILE_128x208_PAIR,
+    constexpr gemm_tile tiles[] = {TILE_128x256_PAIR, TILE_128x240_PAIR, TILE_128x224_PAIR, TILE_128x208_PAIR,
                                   TILE_128x192_PAIR, TILE_128x176_PAIR, TILE_128x160_PAIR, TILE_128x144_PAIR,
                                   TILE_128x128_PAIR, TILE_128x256,      TILE_128x128,      TILE_128x64};
     return best_plan(tiles, m, k, n, false, false, multiprocessors);
@@ -110,7 +102,7 @@ GemmPlan plan_linear(int64_t m, int64_t k, int64_t n, int multiprocessors) {
 
 GemmPlan plan_gemm_3xf16(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     if (m <= 128) return plan_few_rows(m, k, n, true, multiprocessors);
-    constexpr GemmTile tiles[] = {TILE_128x192_PAIR, TILE_128x128_PAIR, TILE_128x128, TILE_128x64};
+    constexpr gemm_tile tiles[] = {TILE_128x192_PAIR, TILE_128x128_PAIR, TILE_128x128, TILE_128x64};
     return best_plan(tiles, m, k, n, true, false, multiprocessors);
 }
 

@@ -39,7 +39,8 @@ vb_status run_tile(const GemmPlan &plan, const vb_matmul_args &x, const GemmProb
 // Of an A stored [k][m].
 GemmPlan plan_gemm_turned(const vb_matmul_args &x, int multiprocessors) {
     const gemm_sm90_cut cut = gemm_sm90_cut_of(&x, multiprocessors);
-    return {(GemmTile)cut.tile, cut.ksplit, 2048 / cut.rows};
+    const gemm_tile_shape tile = gemm_tile_shape_of(cut.tile);
+    return {cut.tile, cut.ksplit, 2048 / (tile.rows * tile.blocks)};
 }
 
 } // namespace

@@ -8,27 +8,9 @@
 
 namespace vb {
 
-// How a product is cut up. A tile is the work of one block at a time. In a pair, two blocks of a cluster compute tiles
-// one above the other and load half of B each, for both.
-enum GemmTile {
-    TILE_128x256_PAIR,
-    TILE_128x256,
-    TILE_128x192_PAIR,
-    TILE_128x128_PAIR,
-    TILE_128x128,
-    TILE_128x64,
-    TILE_64x256,
-    TILE_64x128,
-    TILE_128x240_PAIR, // these for linear layers only
-    TILE_128x224_PAIR,
-    TILE_128x208_PAIR,
-    TILE_128x176_PAIR,
-    TILE_128x160_PAIR,
-    TILE_128x144_PAIR,
-    GEMM_TILES
-};
+// How a product is cut up into the tiles of choose_sm90.h.
 struct GemmPlan {
-    GemmTile tile;
+    gemm_tile tile;
     int ksplit;     // blocks that share the k of a tile: 1 to 8; of pairs 1 or 2 (16-bit operands)
     int group_rows; // rows of tiles that are walked through together, column by column, so that L2 serves them
 };
