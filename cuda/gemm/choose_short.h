@@ -80,8 +80,8 @@ static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
                      (!f32 ? 0.56 : (longer ? 0.2 : 0.3) + (alone ? longer ? 9.5 : 17 : 0)) * of_b);
     return plan;
 }
-/* F32 of a k above 4 against tiles of small matrices, which take longer than their times say. Before Hopper 16 bits of a
- * k of up to 8 took 0.84 of it, and a longer k as long or longer, of 25 of those runs. */
+/* F32 of a k above 4 against tiles of small matrices, which take longer than their times say. Before Hopper 16 bits of
+ * a k of up to 8 took 0.84 of it, and a longer k as long or longer, of 25 of those runs. */
 static inline double matmul_thin_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int f32 = x->type == VB_F32, early = vb_begins_early(gpu);
     if (f32 && x->k > 4) return matmul_thin_plan_of(x).time * (early ? 0.9 : 1.3);
