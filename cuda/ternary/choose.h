@@ -107,7 +107,7 @@ static inline ternary_pair ternary_pair_of(int64_t warps, int64_t most) {
     if (warps < 5 || most < 3 || most > (warps == 6 ? 7 : 8) || most == 6) return none;
     if (most <= 4) return warps == 5 ? none : warps == 8 && most == 4 ? wide : few;
     if (warps == 8) return most == 7 ? none : wide;
-    return warps == 7 && most == 5 ? none : many;
+    return warps == 7 && most == 5 ? wide : many;
 }
 
 /* 0 blocks where the rows are too long, or too many for their sums. Blocks of up to four tiles build the planes of x

@@ -74,15 +74,13 @@ static void test_ternary(void) {
     vb_w2a8_gemv_args a = w2a8_of(1, 20480, 3200);
     ternary_choice c = choose_w2a8_gemv(&a, &gpus[7]);
     CHECK(c.kernel == TERNARY_BITS, "20480 x 3200 on an H200");
-    CHECK(c.bits.stages == TERNARY_BITS_STAGES_FEW && c.bits.ahead == 1 &&
-              c.blocks / gpus[7].multiprocessors <= ternary_bits_fit(c.bits.shared_bytes, &gpus[7]),
-          "%ld blocks of %ld bytes", (long)c.blocks, (long)c.bits.shared_bytes);
     const struct {
         int64_t n, k;
         int stages, ahead;
     } pairs[] = {{9450, 2880, TERNARY_BITS_STAGES, 2},
                  {16384, 4096, TERNARY_BITS_STAGES_PAIRS, 3},
                  {17533, 3840, TERNARY_BITS_STAGES_PAIRS, 3},
+                 {20480, 3200, TERNARY_BITS_STAGES_PAIRS, 3},
                  {27962, 2432, TERNARY_BITS_STAGES, 3}};
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         vb_w2a8_gemv_args of_pairs = w2a8_of(1, pairs[i].n, pairs[i].k);
