@@ -30,7 +30,7 @@ func TestUpdatesOfATokenReadWhatTheOperationBeforeLeft(t *testing.T) {
 						if strings.HasPrefix(unchanged, "gate up") {
 							want = 1 // no product reads what attention could leave
 						}
-						if info := d.Info(); info.Backend == "cuda" && info.ComputeMajor == 9 && left != want {
+						if info := d.Info(); b.Name() == "cuda" && info.ComputeMajor == 9 && left != want {
 							t.Errorf("%d operations left x V, want %d", left, want)
 						}
 					})
