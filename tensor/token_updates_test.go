@@ -18,6 +18,9 @@ import (
 // the same operations on their own. Long rows are those that blocks share; an adapter may change some of the products only.
 func TestUpdatesOfATokenReadWhatTheOperationBeforeLeft(t *testing.T) {
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		if tensor.FusedUpdateAvailable(d) != nil {
+			return // kernels in PTX: TestFusedUpdateSwitchedOffIsComposed says which backends have none
+		}
 		sizes := [][2]int{{512, 1024}, {2048, 8448}, {1024, 272 * 32}} // columns, inner
 		if d.Info().ID == "cpu" || b.Name() == "fake" {
 			sizes = [][2]int{{256, 256}}
@@ -30,7 +33,7 @@ func TestUpdatesOfATokenReadWhatTheOperationBeforeLeft(t *testing.T) {
 						if strings.HasPrefix(unchanged, "gate up") {
 							want = 1 // no product reads what attention could leave
 						}
-						if info := d.Info(); b.Name() == "cuda" && info.ComputeMajor == 9 && left != want {
+						if info := d.Info(); info.Backend == "cuda" && info.ComputeMajor == 9 && left != want {
 							t.Errorf("%d operations left x V, want %d", left, want)
 						}
 					})
