@@ -11,6 +11,7 @@
 #include "arch/sm90.cuh"
 #include "attention/choose.h"
 #include "runtime/common.cuh"
+#include "runtime/quotient.cuh"
 
 namespace vb {
 
@@ -27,18 +28,6 @@ constexpr float log2_e = 1.4426950408889634f;
 struct KeyRange {
     int lo, hi;
 };
-
-// Quotients of numbers below 2^31 by a number that the host knows, by a product (Granlund & Montgomery 1994).
-struct Reciprocal {
-    unsigned factor = 0, shift = 0;
-    VB_DEVICE unsigned quotient(unsigned i) const { return __umulhi(2 * i, factor) >> shift; }
-};
-inline Reciprocal reciprocal_of(int64_t by) {
-    Reciprocal r;
-    while ((int64_t)1 << r.shift < by) r.shift++;
-    r.factor = (unsigned)(((uint64_t)1 << (31 + r.shift)) / (uint64_t)by + 1);
-    return r;
-}
 
 // The arguments, and quotients that the host computes once. A dozen 64-bit divisions in a kernel cost a decode step a
 // tenth of its time.

@@ -14,5 +14,17 @@ struct Quotient {
     VB_DEVICE int of(int i) const { return by == 1 ? i : (int)__umulhi((unsigned)i, inverse); }
 };
 
+// i / by for any i < 2^31, by one instruction more (Granlund & Montgomery 1994). Without a number quotients are 0.
+struct Reciprocal {
+    unsigned factor = 0, shift = 0;
+    VB_DEVICE unsigned quotient(unsigned i) const { return __umulhi(2 * i, factor) >> shift; }
+};
+inline Reciprocal reciprocal_of(int64_t by) {
+    Reciprocal r;
+    while ((int64_t)1 << r.shift < by) r.shift++;
+    r.factor = (unsigned)(((uint64_t)1 << (31 + r.shift)) / (uint64_t)by + 1);
+    return r;
+}
+
 } // namespace vb
 #endif
