@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(product_threads, 1)
         }
         copy_async_wait<0>();
         sm90::shared_writes_fence(); // U comes where x was
-        sm90::group_sync(2, 128);
+        group_sync(2, 128);
         for (int step = larger(0, steps - ahead); step < steps; step++) arrive();
         if (meets) {
             for (int i = 0; i < 2; i++) cluster_arrive(), cluster_wait();
@@ -322,7 +322,7 @@ __global__ void __launch_bounds__(product_threads, 1)
                            *(unsigned *)(line + ((4 + j % 4) ^ at_row % 8) * 16));
             }
         sm90::shared_writes_fence();
-        sm90::group_sync(1, 256); // h
+        group_sync(1, 256); // h
     }
     const int column_from = Stage::halves == 1 ? 0 : consumer * width;
     int place = 0; // of the next box of U in its stage

@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(product_threads, 1)
                 const int thread = (int)threadIdx.x - 128, first = halves > 1 ? thread % 128 : thread;
                 float4 *const sums = reinterpret_cast<float4 *>(ring + (Stage::sums_apart ? Stage::ring_bytes : 0));
                 const bool exists = row - lane / 4 < p.m;
-                if (!Stage::sums_apart) sm90::group_sync(1, 256); // both have read the last stage
+                if (!Stage::sums_apart) group_sync(1, 256); // both have read the last stage
                 if (exists)
 #pragma unroll
                     for (int i = 0; i < RANKS / 8; i++)
@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(product_threads, 1)
                         for (int i = 0; i < RANKS / 8; i++)
                             take(i, there(sums + 256 * i + first, i % owners / halves));
                 } else {
-                    sm90::group_sync(1, 256);
+                    group_sync(1, 256);
 #pragma unroll
                     for (int i = 0; i < RANKS / 8; i++)
                         take(i, add_up(i, 1, [](const float4 *from, int) { return *from; }));
@@ -322,7 +322,7 @@ __global__ void __launch_bounds__(product_threads, 1)
         }
         constexpr int width = columns / halves; // of a warpgroup's part of a tile
         const int column0 = halves == 1 ? 0 : consumer * width;
-        if (in_turn && consumer == 1) sm90::group_arrive(2, 256);
+        if (in_turn && consumer == 1) group_arrive(2, 256);
         for (int nth = 0; nth < tiles; nth++) {
             constexpr bool zeros = RANKS < 256; // else the first product begins the sums
             float sum[width / 2];
@@ -331,7 +331,7 @@ __global__ void __launch_bounds__(product_threads, 1)
                 for (int i = 0; i < width / 2; i++) sum[i] = 0;
                 sm90::settle(sum);
             }
-            if (in_turn) sm90::group_sync(2 + consumer, 256);
+            if (in_turn) group_sync(2 + consumer, 256);
 #pragma unroll
             for (int step = 0; step < Stage::steps; step++) {
                 sm90::barrier_wait(&full[at.stage], at.phase);
@@ -347,7 +347,7 @@ __global__ void __launch_bounds__(product_threads, 1)
                 sm90::wgmma_commit();
                 if (step + 1 < Stage::steps) at.advance();
             }
-            if (in_turn && (consumer == 0 || nth + 1 < tiles)) sm90::group_arrive(3 - consumer, 256);
+            if (in_turn && (consumer == 0 || nth + 1 < tiles)) group_arrive(3 - consumer, 256);
             // what is added comes while the products run: behind a store each load would wait for memory again
             const int tile = step_in_turn(first_tile, tiles, nth, turn);
             Vec<T, 8> added[2][width / 32] = {};

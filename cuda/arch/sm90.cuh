@@ -10,6 +10,7 @@
 #define VB_CUDA_SM90_CUH
 
 #include "arch/barrier.cuh"
+#include "arch/group_sync.cuh"
 #include "runtime/common.cuh"
 
 // The types and functions of TMA came with toolkit 12.3. Before 12.3 launchers return VB_UNSUPPORTED.
@@ -80,18 +81,6 @@ VB_DEVICE unsigned load_remote_word(unsigned address) {
 VB_DEVICE void barrier_arrive_remote(uint64_t *barrier, unsigned rank) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_address(barrier, rank))
                  : "memory");
-}
-
-// Waits for the other threads of a group of `threads` threads that use barrier `id` (1..15).
-VB_DEVICE void group_sync(int id, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory"); }
-// The same for a barrier that the compiler knows.
-template <int ID, int THREADS>
-VB_DEVICE void group_sync() {
-    asm volatile("bar.sync %0, %1;" ::"n"(ID), "n"(THREADS) : "memory");
-}
-// Counts as one of the group's threads without waiting.
-VB_DEVICE void group_arrive(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // Makes this thread's ordinary writes to shared memory visible to wgmma and to bulk copies, after the next barrier.

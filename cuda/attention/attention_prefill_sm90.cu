@@ -293,15 +293,15 @@ __global__ void __launch_bounds__(threads, 1)
         constexpr int writers = SHARED_ROWS ? 128 * consumers : 128; // of the same queries
         const int writer = SHARED_ROWS ? consumer * 128 + threadIdx.x % 128 : threadIdx.x % 128;
         const auto writers_sync = [&] {
-            if (SHARED_ROWS) sm90::group_sync<TURN, writers>();
-            else sm90::group_sync(OWN + consumer, writers);
+            if (SHARED_ROWS) group_sync<TURN, writers>();
+            else group_sync(OWN + consumer, writers);
         };
         char *const queries = q_tile + (SHARED_ROWS ? 0 : consumer * rows_per_group * DIMS * 2);
         const auto release = [&](uint64_t *empty) {
             if (lane == 0) sm90::barrier_arrive(empty);
         };
         // the first turn belongs to the first warpgroup
-        if (!SHARED_ROWS && consumer == consumers - 1) sm90::group_arrive(TURN, 256);
+        if (!SHARED_ROWS && consumer == consumers - 1) group_arrive(TURN, 256);
         Ring k_at, v_at;
         RingPosition<2> job_at;
         for (unsigned tile = blockIdx.x; tile < tiles; job_at.advance()) {
@@ -458,16 +458,16 @@ __global__ void __launch_bounds__(threads, 1)
                             make_uint4(0, 0, 0, 0);
                     }
                     sm90::shared_writes_fence();
-                    sm90::group_sync(OWN + consumer, 128);
+                    group_sync(OWN + consumer, 128);
                 }
                 while ((block -= step) >= first) {
                     sm90::barrier_wait(&k_full[k_at.stage()], k_at.phase());
-                    if (!SHARED_ROWS) sm90::group_sync(TURN + consumer, 256);
+                    if (!SHARED_ROWS) group_sync(TURN + consumer, 256);
                     sm90::wgmma_fence();
                     multiply_keys();
                     sm90::barrier_wait(&v_full[v_at.stage()], v_at.phase());
                     multiply_values();
-                    if (!SHARED_ROWS) sm90::group_arrive(TURN + (consumer + 1) % consumers, 256);
+                    if (!SHARED_ROWS) group_arrive(TURN + (consumer + 1) % consumers, 256);
                     sm90::wgmma_wait<1>();
                     sm90::settle(score);
                     release(&k_empty[k_at.stage()]);

@@ -106,12 +106,12 @@ VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, 
     for (int i = 0; i < N / 4; i++)
         *place(half_of_k, i) = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
     __threadfence();
-    sm90::group_sync(1, 256);
+    group_sync(1, 256);
     if (thread == 0) {
         before = atomicAdd(p.arrived + tile, 1);
         if (before == 1) p.arrived[tile] = 0;
     }
-    sm90::group_sync(1, 256);
+    group_sync(1, 256);
     if (before == 0) return false;
     __threadfence();
 #pragma unroll
@@ -260,7 +260,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
             if (!PAIR && p.ksplit > 1) {
                 constexpr int width = BN + 8; // rows of the fragments in different banks
                 float *const partial = (float *)ring;
-                sm90::group_sync(1, 256); // both consumers have read the last stage
+                group_sync(1, 256); // both consumers have read the last stage
 #pragma unroll
                 for (int j = 0; j < N / 8; j++)
 #pragma unroll

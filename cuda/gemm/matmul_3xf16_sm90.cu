@@ -119,7 +119,7 @@ VB_DEVICE void convert_rows(const Conversion &of, int64_t block, unsigned *scrat
     }
     if (WARPS > 1) {
         if (thread % 32 == 0) scratch[threadIdx.x / 32] = most[0];
-        sm90::group_sync(1 + group, threads);
+        group_sync(1 + group, threads);
         most[0] = __reduce_max_sync(all_lanes, scratch[group * WARPS + thread % WARPS]);
     }
     const int end = padded<PARTS>(of.columns);

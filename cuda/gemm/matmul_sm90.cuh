@@ -64,12 +64,12 @@ VB_DEVICE bool meet_others(float *meeting, unsigned *arrived, float (&sum)[N], i
     for (int i = 0; i < N / 4; i++)
         places[(part * (N / 4) + i) * 256] = make_float4(sum[4 * i], sum[4 * i + 1], sum[4 * i + 2], sum[4 * i + 3]);
     __threadfence();
-    sm90::group_sync(1, 256);
+    group_sync(1, 256);
     if (thread == 0) {
         before = atomicAdd(arrived + tile, 1);
         if ((int)before == count - 1) arrived[tile] = 0;
     }
-    sm90::group_sync(1, 256);
+    group_sync(1, 256);
     if ((int)before < count - 1) return false;
     __threadfence();
 #pragma unroll

@@ -2,6 +2,7 @@
 #ifndef VB_MOE_ROUTE_CUH
 #define VB_MOE_ROUTE_CUH
 
+#include "arch/group_sync.cuh"
 #include "rows/order_key.cuh"
 
 namespace vb {
@@ -187,7 +188,7 @@ static __device__ __noinline__ Expert choose_few(const unsigned *orders, int *ch
     const int place = before[0] + before[1] + before[2] + before[3];
     if (e < experts && place < k) chosen[place] = e;
     if (experts <= 32) __syncwarp();
-    else asm volatile("bar.sync 1, %0;" ::"r"((experts + 31) / 32 * 32) : "memory");
+    else group_sync(1, (experts + 31) / 32 * 32);
     Expert own = {0, 0};
     if (warp > 0) return own;
     const bool divided = normalized || gating == VB_GATING_SOFTMAX_CHOSEN;

@@ -12,6 +12,7 @@
 
 #include "linear/packed/heads.cuh"
 #include "linear/packed/packed.cuh"
+#include "arch/group_sync.cuh"
 #include "arch/tensor_core.cuh"
 #include "runtime/quotient.cuh"
 
@@ -271,12 +272,8 @@ VB_DEVICE const uint8_t *first_tile(const Product &p, const Unit &unit, int warp
 // Four warps, which compute 64 rows of a unit and finish them by themselves: on Hopper a warpgroup.
 constexpr int group_threads = 128, unit_groups = unit_threads / group_threads;
 VB_DEVICE int group_of_thread() { return threadIdx.x / group_threads; }
-VB_DEVICE void groups_sync() { // of both groups
-    asm volatile("bar.sync %0, %1;" ::"n"(unit_groups + 1), "n"(unit_threads) : "memory");
-}
-VB_DEVICE void group_sync() {
-    asm volatile("bar.sync %0, %1;" ::"r"(1 + group_of_thread()), "n"(group_threads) : "memory");
-}
+VB_DEVICE void groups_sync() { group_sync<unit_groups + 1, unit_threads>(); } // of both groups
+VB_DEVICE void group_sync() { group_sync(1 + group_of_thread(), group_threads); }
 
 // Whether it holds for any of the THREADS that meet at a barrier; all of them get the answer.
 template <int THREADS>

@@ -17,6 +17,7 @@
 #define VB_LINEAR_N1_CUH
 
 #include "arch/cluster.cuh"
+#include "arch/group_sync.cuh"
 #include "linear/linear.cuh"
 #include "linear/packed/n1_tile.cuh"
 #include "linear/packed/n1_update.cuh"
@@ -355,8 +356,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         }
         if constexpr (updated && Out::late)
             if (first == index) projection.add_parts();
-        if constexpr (GROUPED)
-            asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.y), "r"(blockDim.x) : "memory");
+        if constexpr (GROUPED) group_sync(1 + threadIdx.y, blockDim.x);
         else __syncthreads();
         if (adds_mine) {
             const float *from = sums + turn * n1_warps * results + lane;

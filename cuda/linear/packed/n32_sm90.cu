@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(unit_threads, 2)
                 });
         }
     };
-    const auto meet = [] { sm90::group_sync<1, unit_threads>(); };
+    const auto meet = [] { group_sync<1, unit_threads>(); };
     const auto await_x = [&](int k) { sm90::barrier_wait(full + k % S::x_stages, k / S::x_stages % 2); };
     if (!uneven) {
         multiply(await_x);

@@ -16,6 +16,7 @@
 #define VB_LINEAR_N4_CUH
 
 #include "arch/cluster.cuh"
+#include "arch/group_sync.cuh"
 #include "linear/linear.cuh"
 #include "linear/packed/n4_tile.cuh"
 #include "linear/packed/tile_ring.cuh"
@@ -222,8 +223,7 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
 #pragma unroll
                     for (int r = 0; r < 2; r++) to[lane % 4 * stride + 16 * p + 8 * r] = sum[p][r];
         }
-        if constexpr (GROUPED)
-            asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.y), "r"(blockDim.x) : "memory");
+        if constexpr (GROUPED) group_sync(1 + threadIdx.y, blockDim.x);
         else __syncthreads();
         if (adds) {
             const int at = smaller(token, n - 1); // of an odd number

@@ -269,14 +269,14 @@ struct FourResults {
 template <int TOKENS>
 VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse,
                           const int2 *places, float *sums, int rank) {
-    sm90::group_sync(both_groups, unit_threads); // all have read the memory of the sums
+    group_sync(both_groups, unit_threads); // all have read the memory of the sums
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = p.shares.of(TOKENS * rank) + warp;
     const int64_t token0 = (int64_t)unit.tokens * TOKENS;
     const int end = (int)smaller<int64_t>(p.shares.of(TOKENS * (rank + 1)), p.n - token0);
     const auto exchange = [&] {
         share_sums<TOKENS>(sums, c, warp, lane);
         if (p.cluster > 1) sm90::cluster_sync();
-        else sm90::group_sync(both_groups, unit_threads);
+        else group_sync(both_groups, unit_threads);
     };
     if (p.heads.positions) {
         StoreHeads<TOKENS> heads(p, unit, places, begin, end);
@@ -405,16 +405,16 @@ VB_DEVICE void store_gated(const Product &p, const Unit &unit, float (&c)[TOKENS
     if (any_at<unit_threads>(both_groups, most >= half_limit)) {
         const auto token_of = [&](int i) { return i / 2 * 8 + lane % 4 * 2 + i % 2; };
         if (threadIdx.x < TOKENS) largest[threadIdx.x] = 0;
-        sm90::group_sync(both_groups, unit_threads);
+        group_sync(both_groups, unit_threads);
 #pragma unroll
         for (int i = 0; i < TOKENS / 4; i++)
             atomicMax(largest + token_of(i), __float_as_uint(fabsf(c[i / 2 * 4 + i % 2])));
-        sm90::group_sync(both_groups, unit_threads);
+        group_sync(both_groups, unit_threads);
         if (threadIdx.x < TOKENS) { // bits of a float become those of the factor
             exponent = half_exponent(largest[threadIdx.x]);
             largest[threadIdx.x] = __float_as_uint(power_of_two(-(int)exponent));
         }
-        sm90::group_sync(both_groups, unit_threads);
+        group_sync(both_groups, unit_threads);
 #pragma unroll
         for (int j = 0; j < TOKENS / 8; j++) {
             const float2 factor = *reinterpret_cast<const float2 *>(largest + token_of(2 * j));

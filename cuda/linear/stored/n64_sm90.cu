@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(threads, 1)
         if (!once_more(pass)) break;
     }
     // the sums take the place of stages that all have read
-    if (p.ksplit > 1 || NARROWED) sm90::group_sync(1, multipliers);
+    if (p.ksplit > 1 || NARROWED) group_sync(1, multipliers);
 
     // sum[4 j + 2 h + e] is of row 64 group + 16 (warp % 4) + 8 h + lane / 4, of x's row 8 j + 2 (lane % 4) + e.
     float *const sums = reinterpret_cast<float *>(shared);
