@@ -114,7 +114,7 @@ template <class F> struct OfHalf {
     uint16_t operator()(uint16_t a, uint16_t b) const { return to_half(F()(from_half(a), from_half(b))); }
     uint16_t operator()(uint16_t a, uint16_t b, uint16_t c) const {
         const double exact = F()((double)from_half(a), (double)from_half(b), (double)from_half(c));
-        return exact != exact ? 0x7fff : bits_as<uint16_t>((Half)round_bits(exact, 10, -14, 'n'));
+        return exact != exact ? 0x7fff : bits_as<uint16_t>((Half)exact);
     }
 };
 template <class F> struct OfBF16 {

@@ -174,7 +174,14 @@ struct Warp {
     uint32_t *predicate(Slot s) { return at<uint32_t>(s); }
 
     // The host's address of what a lane reads or writes, or a Fault.
-    char *global(uint64_t address, int bytes, int lane, bool write);
+    char *global(uint64_t address, int bytes, int lane, bool write) {
+        if (!(address & (uint64_t)(bytes - 1)))
+            for (const Range &r : seen)
+                if (address >= r.from && address + (uint64_t)bytes <= r.to && !r.written)
+                    return (char *)(uintptr_t)address;
+        return find_global(address, bytes, lane, write);
+    }
+    char *find_global(uint64_t address, int bytes, int lane, bool write);
     char *shared(uint32_t address, int bytes, int lane, bool write, Block **owner = nullptr);
     // Racecheck: `by` touches bytes of shared memory, of which it knows what `when` says.
     void check(Block &owner, uint32_t offset, int bytes, bool write, int by, const Clock &when, int lane);

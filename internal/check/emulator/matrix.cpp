@@ -20,15 +20,33 @@ static bool element_of(const std::string &word, Element *e) {
     return true;
 }
 static int bits(Element e) { return e == ELEMENT_TF32 ? 32 : e == ELEMENT_F16 || e == ELEMENT_BF16 ? 16 : 8; }
-template <class T> static T value_of(Element e, uint32_t word, int i) {
+// The elements of the words of 32 lanes, beside each other.
+template <class T> static void spread(Element e, const uint32_t *words, T *to) {
+    uint16_t halves[2 * lanes];
+    memcpy(halves, words, sizeof halves);
     switch (e) {
-    case ELEMENT_F16: return (T)from_half((uint16_t)(word >> (16 * i)));
-    case ELEMENT_BF16: return (T)from_bf16((uint16_t)(word >> (16 * i)));
-    case ELEMENT_TF32: return (T)tf32_read(word);
-    case ELEMENT_S8: return (T)(int8_t)(word >> (8 * i));
-    default: return (T)(uint8_t)(word >> (8 * i));
+    case ELEMENT_F16: {
+        float all[2 * lanes];
+        from_halves(halves, all, 2 * lanes);
+        for (int i = 0; i < 2 * lanes; i++) to[i] = (T)all[i];
+        break;
+    }
+    case ELEMENT_BF16:
+        for (int i = 0; i < 2 * lanes; i++) to[i] = (T)from_bf16(halves[i]);
+        break;
+    case ELEMENT_TF32:
+        for (int i = 0; i < lanes; i++) to[i] = (T)tf32_read(words[i]);
+        break;
+    case ELEMENT_S8:
+        for (int i = 0; i < 4 * lanes; i++) to[i] = (T)((const int8_t *)words)[i];
+        break;
+    case ELEMENT_U8:
+        for (int i = 0; i < 4 * lanes; i++) to[i] = (T)((const uint8_t *)words)[i];
     }
 }
+
+// Eight columns of a row.
+template <class T> struct Eight { typedef T type __attribute__((vector_size(8 * sizeof(T)), may_alias)); };
 
 // Of lane 4 g + t, register r of A holds the row g + 8 (r % 2) from k = t E + 4 E (r / 2), where E elements fill a
 // register; B's holds the column g from k = t E + 4 E r; C's pairs the rows g and g + 8, from column 2 t.
@@ -38,26 +56,29 @@ static void multiply(Warp &w, const Instruction &in) {
     const int k = (int)in.number & 0xff, rows = (int)in.number >> 8;
     const Element ea = (Element)(in.target & 15), eb = (Element)(in.target >> 4);
     const int fill = 32 / bits(ea), results = rows / 4, halves = rows / 8;
-    const int a_count = rows * k / (32 * fill), b_count = k / (4 * fill);
-    T a[16][32], b[32][8], c[16][8];
+    const int a_count = rows * k / (32 * fill), b_count = k / (4 * fill), group = 4 * fill;
+    using Columns = typename Eight<T>::type;
+    T a[16][32], flat[4 * lanes];
+    Columns b[32], c[16];
     for (int r = 0; r < a_count; r++) {
-        const uint32_t *const words = w.at<uint32_t>(all[(size_t)(results + r)]);
-        for (int i = 0; i < lanes; i++)
-            for (int e = 0; e < fill; e++)
-                a[i / 4 + 8 * (r % halves)][i % 4 * fill + 4 * fill * (r / halves) + e] = value_of<T>(ea, words[i], e);
+        spread(ea, w.at<uint32_t>(all[(size_t)(results + r)]), flat);
+        for (int g = 0; g < 8; g++)
+            memcpy(a[g + 8 * (r % halves)] + group * (r / halves), flat + g * group, (size_t)group * sizeof(T));
     }
     for (int r = 0; r < b_count; r++) {
-        const uint32_t *const words = w.at<uint32_t>(all[(size_t)(results + a_count + r)]);
-        for (int i = 0; i < lanes; i++)
-            for (int e = 0; e < fill; e++) b[i % 4 * fill + 4 * fill * r + e][i / 4] = value_of<T>(eb, words[i], e);
+        spread(eb, w.at<uint32_t>(all[(size_t)(results + a_count + r)]), flat);
+        for (int j = 0; j < group; j++)
+            for (int g = 0; g < 8; g++) b[group * r + j][g] = flat[g * group + j];
     }
     for (int r = 0; r < results; r++) {
         const T *const words = w.at<T>(all[(size_t)(results + a_count + b_count + r)]);
         for (int i = 0; i < lanes; i++) c[i / 4 + 8 * (r / 2)][2 * (i % 4) + r % 2] = words[i];
     }
-    for (int m = 0; m < rows; m++)
-        for (int j = 0; j < k; j++)
-            for (int n = 0; n < 8; n++) c[m][n] += a[m][j] * b[j][n];
+    for (int m = 0; m < rows; m++) {
+        Columns sum = c[m];
+        for (int j = 0; j < k; j++) sum += a[m][j] * b[j];
+        c[m] = sum;
+    }
     for (int r = 0; r < results; r++) {
         T *const words = w.at<T>(all[(size_t)r]);
         for (int i = 0; i < lanes; i++) words[i] = c[i / 4 + 8 * (r / 2)][2 * (i % 4) + r % 2];
@@ -148,25 +169,27 @@ static void warpgroup_multiply(Warp &w, const Instruction &in) {
     const bool negate_a = in.target & 128, negate_b = in.target & 256;
     const std::vector<Slot> &all = *in.more; // D, then A where it is in registers
     const bool keep = *w.predicate(in.c) & 1;
-    float a[16][16], b[16][256], c[16][256];
+    using Columns = Eight<float>::type;
+    float a[16][16];
+    alignas(Columns) float b[16][256], c[16][256];
     // Calls put(row, k, value) for 16 k of some rows: eight elements lie beside each other.
     const auto read = [&](const Tile &tile, int first, int rows, auto put) {
         for (int r = 0; r < rows; r += tile.across ? 8 : 1)
             for (int k = 0; k < 16; k += tile.across ? 1 : 8) {
                 const uint16_t *const x = (const uint16_t *)w.shared(tile.address(first + r, k), 16, 0, false);
-                for (int i = 0; i < 8; i++) {
-                    const float value = element == ELEMENT_F16 ? from_half(x[i]) : from_bf16(x[i]);
-                    if (tile.across) put(r + i, k, value);
-                    else put(r, k + i, value);
-                }
+                float values[8];
+                if (element == ELEMENT_F16) from_halves(x, values, 8);
+                else for (int i = 0; i < 8; i++) values[i] = from_bf16(x[i]);
+                for (int i = 0; i < 8; i++)
+                    if (tile.across) put(r + i, k, values[i]);
+                    else put(r, k + i, values[i]);
             }
     };
     if (a_registers) {
         for (int r = 0; r < 4; r++) {
-            const uint32_t *const words = w.at<uint32_t>(all[(size_t)(columns / 2 + r)]);
-            for (int i = 0; i < lanes; i++)
-                for (int e = 0; e < 2; e++)
-                    a[i / 4 + 8 * (r % 2)][i % 4 * 2 + 8 * (r / 2) + e] = value_of<float>(element, words[i], e);
+            float flat[2 * lanes];
+            spread(element, w.at<uint32_t>(all[(size_t)(columns / 2 + r)]), flat);
+            for (int g = 0; g < 8; g++) memcpy(a[g + 8 * (r % 2)] + 8 * (r / 2), flat + 8 * g, 8 * sizeof(float));
         }
     } else {
         read(Tile(w.at<uint64_t>(in.a)[0], a_across), row, 16, [&](int m, int k, float x) { a[m][k] = x; });
@@ -181,8 +204,11 @@ static void warpgroup_multiply(Warp &w, const Instruction &in) {
             c[i / 4 + 8 * (r / 2 % 2)][r / 4 * 8 + 2 * (i % 4) + r % 2] = keep ? words[i] : 0;
     }
     for (int m = 0; m < 16; m++)
-        for (int k = 0; k < 16; k++)
-            for (int n = 0; n < columns; n++) c[m][n] += a[m][k] * b[k][n];
+        for (int n = 0; n < columns; n += 8) {
+            Columns sum = *(Columns *)(c[m] + n);
+            for (int k = 0; k < 16; k++) sum += a[m][k] * *(Columns *)(b[k] + n);
+            *(Columns *)(c[m] + n) = sum;
+        }
     for (int r = 0; r < columns / 2; r++) {
         float *const words = w.at<float>(all[(size_t)r]);
         for (int i = 0; i < lanes; i++) words[i] = c[i / 4 + 8 * (r / 2 % 2)][r / 4 * 8 + 2 * (i % 4) + r % 2];

@@ -199,7 +199,7 @@ char *Warp::shared(uint32_t address, int bytes, int lane, bool write, Block **ow
     return b->memory + offset;
 }
 
-char *Warp::global(uint64_t address, int bytes, int lane, bool write) {
+char *Warp::find_global(uint64_t address, int bytes, int lane, bool write) {
     char *const host = (char *)(uintptr_t)address;
     if (address & (uint64_t)(bytes - 1))
         fail(format("address %#llx is no multiple of %d", (unsigned long long)address, bytes), lane, FAULT_MISALIGNED);
