@@ -183,6 +183,7 @@ struct Warp {
     }
     char *find_global(uint64_t address, int bytes, int lane, bool write);
     char *shared(uint32_t address, int bytes, int lane, bool write, Block **owner = nullptr);
+    char *find_shared(uint32_t address, int bytes, int lane, bool write, Block **owner);
     // Racecheck: `by` touches bytes of shared memory, of which it knows what `when` says.
     void check(Block &owner, uint32_t offset, int bytes, bool write, int by, const Clock &when, int lane);
     [[noreturn]] void fail(const std::string &what, int lane, int error = FAULT_LAUNCH);
@@ -220,6 +221,14 @@ struct Block {
     std::vector<uint32_t> free_readers;
     std::vector<char> registers, local;
 };
+
+inline char *Warp::shared(uint32_t address, int bytes, int lane, bool write, Block **owner) {
+    if (address < (uint32_t)shared_start || (int64_t)address + bytes > block->shared_end ||
+        address & (uint32_t)(bytes - 1) || !block->touches.empty())
+        return find_shared(address, bytes, lane, write, owner);
+    if (owner) *owner = block;
+    return block->memory + address;
+}
 
 // A bulk copy that is under way; it is done when its barrier is waited for.
 struct BulkCopy {

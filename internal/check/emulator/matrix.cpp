@@ -6,6 +6,8 @@
 #include "decode.h"
 #include "floats.h"
 
+#include <type_traits>
+
 namespace emulator {
 
 enum Element { ELEMENT_F16, ELEMENT_BF16, ELEMENT_TF32, ELEMENT_S8, ELEMENT_U8 };
@@ -25,12 +27,9 @@ template <class T> static void spread(Element e, const uint32_t *words, T *to) {
     uint16_t halves[2 * lanes];
     memcpy(halves, words, sizeof halves);
     switch (e) {
-    case ELEMENT_F16: {
-        float all[2 * lanes];
-        from_halves(halves, all, 2 * lanes);
-        for (int i = 0; i < 2 * lanes; i++) to[i] = (T)all[i];
-        break;
-    }
+    case ELEMENT_F16:
+        if constexpr (std::is_same<T, float>::value) from_halves(halves, to, 2 * lanes);
+        break; // no product of integers has halves
     case ELEMENT_BF16:
         for (int i = 0; i < 2 * lanes; i++) to[i] = (T)from_bf16(halves[i]);
         break;
@@ -45,11 +44,22 @@ template <class T> static void spread(Element e, const uint32_t *words, T *to) {
     }
 }
 
+// C's registers pair the rows g and g + 8 of lane 4 g + t, from column 2 t: those of a row and of the next column of 32
+// lanes, to eight columns of eight rows and back.
+template <class T> static void join_columns(const T *even, const T *odd, T *to, int row) {
+    for (int g = 0; g < 8; g++, to += row)
+        for (int t = 0; t < 4; t++) to[2 * t] = even[4 * g + t], to[2 * t + 1] = odd[4 * g + t];
+}
+template <class T> static void part_columns(const T *from, int row, T *even, T *odd) {
+    for (int g = 0; g < 8; g++, from += row)
+        for (int t = 0; t < 4; t++) even[4 * g + t] = from[2 * t], odd[4 * g + t] = from[2 * t + 1];
+}
+
 // Eight columns of a row.
 template <class T> struct Eight { typedef T type __attribute__((vector_size(8 * sizeof(T)), may_alias)); };
 
 // Of lane 4 g + t, register r of A holds the row g + 8 (r % 2) from k = t E + 4 E (r / 2), where E elements fill a
-// register; B's holds the column g from k = t E + 4 E r; C's pairs the rows g and g + 8, from column 2 t.
+// register; B's holds the column g from k = t E + 4 E r.
 template <class T>
 static void multiply(Warp &w, const Instruction &in) {
     const std::vector<Slot> &all = *in.more; // D, A, B, C
@@ -59,30 +69,28 @@ static void multiply(Warp &w, const Instruction &in) {
     const int a_count = rows * k / (32 * fill), b_count = k / (4 * fill), group = 4 * fill;
     using Columns = typename Eight<T>::type;
     T a[16][32], flat[4 * lanes];
-    Columns b[32], c[16];
+    alignas(Columns) T b[32][8], c[16][8];
     for (int r = 0; r < a_count; r++) {
         spread(ea, w.at<uint32_t>(all[(size_t)(results + r)]), flat);
-        for (int g = 0; g < 8; g++)
-            memcpy(a[g + 8 * (r % halves)] + group * (r / halves), flat + g * group, (size_t)group * sizeof(T));
+        for (int j = 0; j < group; j += 4)
+            for (int g = 0; g < 8; g++)
+                memcpy(a[g + 8 * (r % halves)] + group * (r / halves) + j, flat + g * group + j, 4 * sizeof(T));
     }
     for (int r = 0; r < b_count; r++) {
         spread(eb, w.at<uint32_t>(all[(size_t)(results + a_count + r)]), flat);
-        for (int j = 0; j < group; j++)
-            for (int g = 0; g < 8; g++) b[group * r + j][g] = flat[g * group + j];
+        for (int first = 0; first < group; first += 4)
+            for (int j = first; j < first + 4; j++)
+                for (int g = 0; g < 8; g++) b[group * r + j][g] = flat[g * group + j];
     }
-    for (int r = 0; r < results; r++) {
-        const T *const words = w.at<T>(all[(size_t)(results + a_count + b_count + r)]);
-        for (int i = 0; i < lanes; i++) c[i / 4 + 8 * (r / 2)][2 * (i % 4) + r % 2] = words[i];
-    }
+    const Slot *const before = all.data() + results + a_count + b_count;
+    for (int r = 0; r < results; r += 2) join_columns(w.at<T>(before[r]), w.at<T>(before[r + 1]), c[4 * r], 8);
     for (int m = 0; m < rows; m++) {
-        Columns sum = c[m];
-        for (int j = 0; j < k; j++) sum += a[m][j] * b[j];
-        c[m] = sum;
+        Columns sum = *(Columns *)c[m];
+        for (int j = 0; j < k; j++) sum += a[m][j] * *(Columns *)b[j];
+        *(Columns *)c[m] = sum;
     }
-    for (int r = 0; r < results; r++) {
-        T *const words = w.at<T>(all[(size_t)r]);
-        for (int i = 0; i < lanes; i++) words[i] = c[i / 4 + 8 * (r / 2)][2 * (i % 4) + r % 2];
-    }
+    for (int r = 0; r < results; r += 2)
+        part_columns(c[4 * r], 8, w.at<T>(all[(size_t)r]), w.at<T>(all[(size_t)r + 1]));
 }
 
 // Counts bits that both have: registers hold 32 single bits of k, in the same places.
@@ -198,21 +206,17 @@ static void warpgroup_multiply(Warp &w, const Instruction &in) {
     if (negate_a != negate_b)
         for (auto &m : a)
             for (float &x : m) x = -x;
-    for (int r = 0; r < columns / 2; r++) {
-        const float *const words = w.at<float>(all[(size_t)r]);
-        for (int i = 0; i < lanes; i++)
-            c[i / 4 + 8 * (r / 2 % 2)][r / 4 * 8 + 2 * (i % 4) + r % 2] = keep ? words[i] : 0;
-    }
+    if (!keep) memset(c, 0, sizeof c);
+    for (int r = 0; keep && r < columns / 2; r += 2)
+        join_columns(w.at<float>(all[(size_t)r]), w.at<float>(all[(size_t)r + 1]), c[4 * (r % 4)] + r / 4 * 8, 256);
     for (int m = 0; m < 16; m++)
         for (int n = 0; n < columns; n += 8) {
             Columns sum = *(Columns *)(c[m] + n);
             for (int k = 0; k < 16; k++) sum += a[m][k] * *(Columns *)(b[k] + n);
             *(Columns *)(c[m] + n) = sum;
         }
-    for (int r = 0; r < columns / 2; r++) {
-        float *const words = w.at<float>(all[(size_t)r]);
-        for (int i = 0; i < lanes; i++) words[i] = c[i / 4 + 8 * (r / 2 % 2)][r / 4 * 8 + 2 * (i % 4) + r % 2];
-    }
+    for (int r = 0; r < columns / 2; r += 2)
+        part_columns(c[4 * (r % 4)] + r / 4 * 8, 256, w.at<float>(all[(size_t)r]), w.at<float>(all[(size_t)r + 1]));
 }
 
 static void build_warpgroup(Decoder &d, Instruction &in) {

@@ -180,7 +180,7 @@ void Warp::check(Block &owner, uint32_t offset, int bytes, bool write, int by, c
          lane);
 }
 
-char *Warp::shared(uint32_t address, int bytes, int lane, bool write, Block **owner) {
+char *Warp::find_shared(uint32_t address, int bytes, int lane, bool write, Block **owner) {
     const uint32_t rank = address >> block_window, offset = address & ((1u << block_window) - 1);
     Block *b = block;
     if (rank) {
