@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <malloc.h>
 #include <random>
 #include <unistd.h>
 
@@ -252,6 +253,9 @@ static void begin_block(Block &b, Cluster &c, int rank, uint32_t x, uint32_t y, 
 }
 
 namespace {
+
+// Memory of a launch's blocks stays with the process for the next launch, instead of coming from the kernel page by page.
+[[maybe_unused]] const bool kept = mallopt(M_MMAP_THRESHOLD, 32 << 20) && mallopt(M_TRIM_THRESHOLD, 1 << 30);
 
 // The clusters of a launch that run at a time.
 class Schedule {
