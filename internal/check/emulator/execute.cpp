@@ -244,7 +244,7 @@ static void begin_block(Block &b, Cluster &c, int rank, uint32_t x, uint32_t y, 
         for (uint64_t &phase : w.cluster_phase) phase = ~0ull;
         for (const auto &s : code.specials) {
             uint32_t *const lane_values = (uint32_t *)(w.base[0] + s.first);
-            const bool each = s.second.rfind("%tid", 0) == 0 || s.second.rfind("%lane", 0) == 0; // lanes differ in these
+            const bool each = s.second.rfind("%tid", 0) == 0 || s.second.rfind("%lane", 0) == 0; // lanes differ
             for (int lane = 0; lane < lanes; lane++)
                 lane_values[lane] = each || lane == 0 ? special_value(w, s.second, lane) : lane_values[0];
         }
