@@ -254,7 +254,7 @@ static void begin_block(Block &b, Cluster &c, int rank, uint32_t x, uint32_t y, 
 
 namespace {
 
-// Memory of a launch's blocks stays with the process for the next launch, instead of coming from the kernel page by page.
+// Memory of blocks stays with the process for the next launch, instead of coming from the kernel page by page.
 [[maybe_unused]] const bool kept = mallopt(M_MMAP_THRESHOLD, 32 << 20) && mallopt(M_TRIM_THRESHOLD, 1 << 30);
 
 // The clusters of a launch that run at a time.
