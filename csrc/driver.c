@@ -14,20 +14,36 @@ static char report[256];
 #include <dlfcn.h>
 #include <pthread.h>
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_once_t once = PTHREAD_ONCE_INIT, loaded = PTHREAD_ONCE_INIT;
+static void *handle;
+static int version; /* 0: no driver, or none that states it */
 static vb_driver driver;
 static const vb_driver *found;
 
 enum { OLDEST = 12000 }; /* CUDA 12.0: graphs are updated by calls that came with it */
 
+static void load(void) {
+    handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!handle) return;
+    vb_trace_phase("driver loaded");
+    void *const symbol = dlsym(handle, "cuDriverGetVersion");
+    int (*get)(int *);
+    memcpy(&get, &symbol, sizeof get);
+    if (!symbol || get(&version) != 0) version = 0;
+}
+
+int vb_driver_version(void) {
+    pthread_once(&loaded, load);
+    return version;
+}
+
 static void find(void) {
-    void *handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    pthread_once(&loaded, load);
     if (!handle) {
         snprintf(report, sizeof report,
             "no driver: the loader finds no libcuda.so.1 (install NVIDIA's driver, 525 or newer)");
         return;
     }
-    vb_trace_phase("driver loaded");
     const struct { void *place; const char *name; } all[] = {
 #define X(field, name, parameters) {&driver.field, name},
         VB_DRIVER(X)
@@ -41,13 +57,12 @@ static void find(void) {
         }
         memcpy(all[i].place, &symbol, sizeof symbol);
     }
-    int version = 0;
     const cu_result result = driver.init(0);
     vb_trace_phase("driver initialized (cuInit)");
     if (result != 0) {
         snprintf(report, sizeof report,
             "the driver does not start: error %d (is a GPU there, and may this user use it?)", result);
-    } else if (driver.driver_version(&version) != 0 || version < OLDEST) {
+    } else if (version < OLDEST) {
         snprintf(report, sizeof report, "the driver is too old: it is of CUDA %d.%d (install 525 or newer)",
             version / 1000, version % 1000 / 10);
     } else {
@@ -65,6 +80,8 @@ const vb_driver *vb_driver_in_use(void) {
 }
 
 #else
+
+int vb_driver_version(void) { return 0; }
 
 const vb_driver *vb_driver_in_use(void) {
     snprintf(report, sizeof report, "this system has no driver of NVIDIA's");

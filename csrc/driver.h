@@ -95,6 +95,9 @@ typedef struct vb_driver {
 #undef X
 } vb_driver;
 
+/* The newest CUDA that the driver serves, 12040 for 12.4; 0 without a driver. The driver is not initialized. */
+int vb_driver_version(void);
+
 /* The driver, found and initialized by the first call. NULL where there is no driver of CUDA 12 or newer: see
  * vb_driver_report (vibrant.h). */
 const vb_driver *vb_driver_in_use(void);

@@ -1,8 +1,9 @@
 /* library.c: finds the CUDA kernels: linked into the program, or in a libvibrant_cuda.so that is looked for once, at
  * the first question for a GPU. If VIBRANT_LIBRARY names a file, this file is the only place. Else the places are, in
  * order: the program's folder, its lib/, the lib/vibrant/ and lib/ of its PREFIX (the program lies in PREFIX/bin), and
- * wherever the loader looks. A library is taken if it was made for this machine, is whole, and agrees in ABI number,
- * table and version. */
+ * wherever the loader looks. Each folder may have libraries of two CUDA releases: cuda13/ and cuda12/ come first. A
+ * library is taken if it was made for this machine, is whole, agrees in ABI number, table and version, and is not for a
+ * newer driver than the one here. */
 #include "library.h"
 
 #include "driver.h"
@@ -23,6 +24,9 @@
 #include <unistd.h>
 
 #define NAME "libvibrant_cuda.so"
+#define ANOTHER_ABI "has another ABI than this program: build both from one source"
+
+enum { OLDEST_DESCRIPTION = offsetof(vb_library, driver) }; /* its version is there */
 
 /* Weak: NULL where the link has no libvibrant_cuda.a. Hidden: no other library of the process stands in for it. */
 const vb_library *vb_linked_library(void) __attribute__((weak, visibility("hidden")));
@@ -78,6 +82,17 @@ static const char *damaged(const char *path) {
     return reason;
 }
 
+/* Writes why this machine's driver does not serve the library, or "", also where there is no driver to compare. */
+static void compare_with_driver(const vb_library *library, char *reason, size_t room) {
+    const int needed = (int)library->driver / 1000, version = vb_driver_version(), major = version / 1000;
+    reason[0] = 0;
+    if (version == 0 || version >= library->driver) return;
+    const int used =
+        snprintf(reason, room, "needs a driver of CUDA %d, and the driver is of CUDA %d.%d: install driver %s or newer",
+            needed, major, version % 1000 / 10, needed >= 13 ? "580" : needed == 12 ? "525" : "450");
+    if (major >= 12) snprintf(reason + used, room - (size_t)used, ", or the library of CUDA %d", major);
+}
+
 /* Takes the library at a path, or the library that the loader finds by a bare name. The report gets the reason if it
  * does not. */
 static int take(const char *path) {
@@ -94,13 +109,18 @@ static int take(const char *path) {
     }
     const vb_library *library = dlsym(handle, "vb_library_of_cuda");
     char reason[160] = "";
-    if (!library || library->size < (int64_t)sizeof *library)
+    if (!library)
         snprintf(reason, sizeof reason, "holds no CUDA kernels of Vibrant: name libvibrant_cuda.so");
+    else if (library->size < OLDEST_DESCRIPTION)
+        snprintf(reason, sizeof reason, ANOTHER_ABI);
     else if (strcmp(library->version, vb_version()) != 0)
         snprintf(reason, sizeof reason, "is of version %.40s, this program of %s: install both of one version",
             library->version, vb_version());
-    else if (library->abi != VB_ABI || library->table_bytes != (int64_t)sizeof(vb_backend))
-        snprintf(reason, sizeof reason, "has another ABI than this program: build both from one source");
+    else if (library->abi != VB_ABI || library->size < (int64_t)sizeof *library ||
+             library->table_bytes != (int64_t)sizeof(vb_backend))
+        snprintf(reason, sizeof reason, ANOTHER_ABI);
+    else
+        compare_with_driver(library, reason, sizeof reason);
     if (reason[0]) {
         refuse(path, reason);
         dlclose(handle);
@@ -122,8 +142,11 @@ static bool is_this_library(const char *path) {
 
 static void find(void) {
     if (vb_linked_library) {
-        found = vb_linked_library();
-        snprintf(report, sizeof report, "linked into this program");
+        const vb_library *const linked = vb_linked_library();
+        char reason[160];
+        compare_with_driver(linked, reason, sizeof reason);
+        if (!reason[0]) found = linked;
+        snprintf(report, sizeof report, "linked into this program%s%s", reason[0] ? ": " : "", reason);
         return;
     }
     const char *named = getenv("VIBRANT_LIBRARY");
@@ -140,13 +163,15 @@ static void find(void) {
         return;
     }
     static const char *const folders[] = {"", "/lib", "/../lib/vibrant", "/../lib"};
-    char program[PATH_MAX], path[PATH_MAX + sizeof "/../lib/vibrant/" NAME];
+    static const char *const releases[] = {"/cuda13", "/cuda12", ""};
+    enum { RELEASES = sizeof releases / sizeof *releases, PLACES = RELEASES * sizeof folders / sizeof *folders };
+    char program[PATH_MAX], path[PATH_MAX + sizeof "/../lib/vibrant/cuda13/" NAME];
     const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
     program[length > 0 ? length : 0] = 0;
     char *slash = strrchr(program, '/');
     if (slash) *slash = 0;
-    for (size_t i = 0; slash && i < sizeof folders / sizeof *folders; i++) {
-        snprintf(path, sizeof path, "%s%s/" NAME, program, folders[i]);
+    for (size_t i = 0; slash && i < PLACES; i++) {
+        snprintf(path, sizeof path, "%s%s%s/" NAME, program, folders[i / RELEASES], releases[i % RELEASES]);
         if (take(path)) return;
     }
     if (take(NAME)) return;

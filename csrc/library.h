@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* Raise it whenever a struct of vibrant.h or kernels.h changes its meaning and not its size. */
-#define VB_ABI 4
+#define VB_ABI 5
 
 typedef struct vb_library {
     int64_t size;                        /* of this struct: a longer one is a newer one */
@@ -22,6 +22,7 @@ typedef struct vb_library {
     const char *version;                 /* vb_version() */
     const char *(*architectures)(void);  /* "80_90a_PTX" */
     const vb_backend *cuda;
+    int64_t driver;                      /* the oldest CUDA whose driver serves these kernels: 12000, 13000 */
 } vb_library;
 
 /* The description in libvibrant_cuda.a. The function's address is NULL where the link has no such archive. */

@@ -604,8 +604,10 @@ const vb_backend vb_cuda_backend = make_backend();
 
 // Found by this name in libvibrant_cuda.so, and by the function where libvibrant_cuda.a is linked in: csrc/library.c.
 extern const vb_library vb_library_of_cuda;
+// From CUDA 11 on, the drivers of a major release serve its minor releases.
+static const int64_t oldest_driver = CUDART_VERSION < 11000 ? CUDART_VERSION : CUDART_VERSION / 1000 * 1000;
 const vb_library vb_library_of_cuda = {sizeof(vb_library), VB_ABI, sizeof(vb_backend), VB_VERSION,
-                                       vb_cuda_architectures, &vb_cuda_backend};
+                                       vb_cuda_architectures, &vb_cuda_backend, oldest_driver};
 const vb_library *vb_linked_library(void) { return &vb_library_of_cuda; }
 
 } // extern "C"

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -152,6 +153,40 @@ func TestLibrariesThatAreNotTaken(t *testing.T) {
 		{"no calls", compile(`#include "vibrant.h"
 			const char *vb_version(void) { return VB_VERSION; }`), "has another ABI"},
 	}...))
+}
+
+// TestKernelsForANewerDriverAreNotTaken has a library of both kinds of kernels whose CUDA kernels want a newer driver than there is: the CPU
+// computes by it, and what is said of the GPU names the library, what it needs and the remedy.
+func TestKernelsForANewerDriverAreNotTaken(t *testing.T) {
+	if os.Getenv("VIBRANT_TEST_LIBRARY") != "" {
+		if _, err := dynamic.CUDA().Devices(); err == nil || dynamic.CPU() == nil {
+			t.Fatalf("devices: %v", err)
+		}
+		os.Stdout.WriteString(dynamic.Library() + "\n" + dynamic.CUDALibrary() + "\n")
+		return
+	}
+	const objects = "../../../build/lib/libvibrant.a"
+	if _, err := os.Stat(objects); err != nil {
+		t.Skipf("%v: make build/lib/libvibrant.a", err)
+	}
+	library := libraries.Compile(t, "../../../csrc", `#include "library.h"
+static const vb_backend none;
+static const char *architectures(void) { return "90a"; }
+const vb_library vb_library_of_cuda = {sizeof(vb_library), VB_ABI, sizeof(vb_backend), VB_VERSION, architectures, &none, 13000};
+const vb_library *vb_linked_library(void) { return &vb_library_of_cuda; }`,
+		"-Wl,--whole-archive", objects, "-Wl,--no-whole-archive", "-lm", "-ldl", "-pthread")
+	driver := t.TempDir()
+	err := os.Rename(libraries.Compile(t, ".", "int cuDriverGetVersion(int *v) { *v = 12040; return 0; }"), filepath.Join(driver, "libcuda.so.1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	run.Env = append(os.Environ(), "VIBRANT_TEST_LIBRARY=1", "VIBRANT_LIBRARY="+library, "LD_LIBRARY_PATH="+driver)
+	out, err := run.CombinedOutput()
+	want := library + "\n" + library + ": needs a driver of CUDA 13, and the driver is of CUDA 12.4: install driver 580 or newer, or the library of CUDA 12\n"
+	if err != nil || !strings.HasPrefix(string(out), want) {
+		t.Errorf("%v, %s; want %s", err, out, want)
+	}
 }
 
 // TestCallsAllocateNothing: a call costs no more than one by cgo where Go's collector has nothing to do for it.

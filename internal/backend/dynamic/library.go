@@ -124,10 +124,14 @@ func Library() string {
 // CUDALibrary says where the CUDA kernels of this process are, or why there are none.
 func CUDALibrary() string {
 	l := found()
-	if l.path == "" || l.cuda && os.Getenv("VIBRANT_CUDA") != "ptx" {
-		return Library()
+	if l.path == "" {
+		return l.report
 	}
-	return text(invoke(fnCUDALibrary))
+	kernels := text(invoke(fnCUDALibrary))
+	if l.cuda { // it calls itself the program that its kernels are linked into
+		kernels = strings.Replace(kernels, "linked into this program", l.path, 1)
+	}
+	return kernels
 }
 
 func find() *library {

@@ -13,14 +13,15 @@ import (
 	"testing"
 )
 
-// Compile makes a shared library of C text that may include headers of a folder.
-func Compile(t testing.TB, headers, text string) string {
+// Compile makes a shared library of C text that may include headers of a folder, with more arguments of the compiler.
+func Compile(t testing.TB, headers, text string, args ...string) string {
 	t.Helper()
 	source, library := filepath.Join(t.TempDir(), "library.c"), filepath.Join(t.TempDir(), "libvibrant.so")
 	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("cc", "-shared", "-fPIC", "-I"+headers, "-o", library, source).CombinedOutput(); err != nil {
+	args = append([]string{"-shared", "-fPIC", "-I" + headers, "-o", library, source}, args...)
+	if out, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v\n%s", err, out)
 	}
 	return library
