@@ -46,37 +46,27 @@ get() { # NAME: from the source into $work
         if command -v curl >/dev/null; then
             curl -fsSL --retry 3 -o "$work/$1" "${source%/}/$1"
         elif command -v wget >/dev/null; then
-            wget -q -O "$work/$1" "${source%/}/$1"
+            wget -nv -O "$work/$1" "${source%/}/$1"
         else
             fail "neither curl nor wget is here to fetch ${source%/}/$1"
         fi ;;
     *) cp "$source/$1" "$work/$1" ;;
-    esac || fail "$1 cannot be read from $source"
+    esac 2>"$work/error" || fail "$1 cannot be read from $source: $(tail -n 1 "$work/error")"
 }
 
 get SHA256SUMS
 name=$(sed -n "s/^[0-9a-f]\{64\} [ *]\(vibrant-[^/]*-linux-$arch\.tar\.gz\)\$/\1/p" "$work/SHA256SUMS" | tail -n 1)
 [ -n "$name" ] || fail "SHA256SUMS of $source names no archive for linux-$arch"
 get "$name"
-(cd "$work" && grep -F " $name" SHA256SUMS | sha256sum -c - >/dev/null 2>&1) ||
+(cd "$work" && grep -F "$name" SHA256SUMS | sha256sum -c - >/dev/null 2>&1) ||
     fail "$name is not the file whose checksum SHA256SUMS states: fetch it again"
-tar -xzf "$work/$name" -C "$work" || fail "$name cannot be unpacked"
+tar -xzf "$work/$name" -C "$work" 2>"$work/error" || fail "$name cannot be unpacked: $(tail -n 1 "$work/error")"
 tree=$work/${name%.tar.gz}
 [ -x "$tree/bin/vibrant" ] || fail "$name holds no bin/vibrant"
 
-# The CUDA kernels of the newest toolkit that this driver serves: 580 is the first of CUDA 13, 525 that of CUDA 12. The kernel module is
-# "x86_64 Kernel Module  535.104.05" or "Open Kernel Module for x86_64  580.65.06".
-driver=$(sed -n 's/.*Kernel Module[^.]* \([0-9]*\)\..*/\1/p' /proc/driver/nvidia/version 2>/dev/null | head -n 1)
-for release in 13 12; do
-    least=580
-    [ "$release" = 13 ] || least=525
-    if [ "${driver:-0}" -ge "$least" ] && [ -d "$tree/lib/vibrant/cuda$release" ]; then
-        ln -sfn "cuda$release/libvibrant_cuda.so" "$tree/lib/vibrant/libvibrant_cuda.so"
-        break
-    fi
-done
-
 mkdir -p "$prefix" 2>/dev/null && [ -w "$prefix" ] || fail "$prefix cannot be written: choose another one by --prefix, or run as root"
+# Files of an earlier installation may be in use: they are replaced, not written to.
+(cd "$tree" && find bin lib include share ! -type d) | while read -r file; do rm -f "$prefix/$file"; done
 for folder in bin lib include share; do
     mkdir -p "$prefix/$folder"
     cp -RP "$tree/$folder/." "$prefix/$folder/"

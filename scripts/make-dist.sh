@@ -3,7 +3,7 @@
 #
 #     bin/vibrant                    the command, built without cgo: it finds the libraries below and runs without them too
 #     lib/libvibrant.so.0, .a        C kernels, where a compiler for the processor is
-#     lib/vibrant/cudaN/*.so         CUDA kernels of toolkit N; lib/vibrant/libvibrant_cuda.so is a link to one of them
+#     lib/vibrant/cudaN/*.so         CUDA kernels of toolkit N (12, 13): the newest that the driver serves is taken when a GPU is asked for
 #     include, lib/pkgconfig, share  header, pkg-config, man pages, completion, licences, and what the command is made of (SPDX 2.3)
 #
 # The same source and compilers make the same bytes; CUDA kernels do in a folder of the same path, of which nvcc puts a sum into names.
@@ -61,8 +61,8 @@ libraries() { # PROCESSOR FOLDER
     sed -e 's|@PREFIX@|${pcfiledir}/../..|' -e "s|@VERSION@|$version|" scripts/vibrant.pc.in >"$2/lib/pkgconfig/vibrant.pc"
 }
 
-cuda() { # FOLDER: kernels of each toolkit, the oldest one linked, which serves its driver and newer ones
-    local toolkit release needed link=
+cuda() { # FOLDER: kernels of each toolkit, in folders where csrc/library.c looks for them
+    local toolkit release needed
     [ "${DIST_CUDA:-none}" != none ] || return 0
     for toolkit in $DIST_CUDA; do
         if [ "$toolkit" != built ]; then
@@ -74,12 +74,12 @@ cuda() { # FOLDER: kernels of each toolkit, the oldest one linked, which serves 
         needed=$(readelf -d build/cuda/libvibrant_cuda.so | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -Ev '^(lib(c|m|dl|rt|pthread)\.so|ld-linux)' || true)
         [ -z "$needed" ] || fail "libvibrant_cuda.so needs ${needed//$'\n'/ }, which not every machine has: install libstdc++.a and compile it again"
         release=$("$toolkit/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+        grep -q "/cuda$release\"" csrc/library.c || fail "$toolkit is of CUDA $release, whose kernels no program looks for: name toolkits of CUDA 12 and 13"
+        [ ! -e "$1/lib/vibrant/cuda$release" ] || fail "DIST_CUDA names two toolkits of CUDA $release: the archive holds one"
         mkdir -p "$1/lib/vibrant/cuda$release"
         # nvcc names its temporary files in the symbols, by the number of its process.
         install -m 755 -s build/cuda/libvibrant_cuda.so "$1/lib/vibrant/cuda$release/"
-        if [ -z "$link" ] || [ "$release" -lt "$link" ]; then link=$release; fi
     done
-    ln -s "cuda$link/libvibrant_cuda.so" "$1/lib/vibrant/libvibrant_cuda.so"
 }
 
 licenses() { # PROCESSOR FOLDER: of Go and of each module in the command

@@ -2,6 +2,7 @@
 # test-install.sh DIST: holds scripts/install.sh to what it says, with the archives of a folder.
 set -euo pipefail
 dist=$(cd "$1" && pwd)
+root=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 server=
 trap 'rm -rf "$work"; [ -z "$server" ] || kill "$server"' EXIT
@@ -10,8 +11,8 @@ unset VIBRANT_LIBRARY
 refused() { # WHAT TEXT ARGUMENT...
     local what=$1 text=$2
     shift 2
-    if "$dist/install.sh" "$@" >"$work/out" 2>&1 || ! grep -q -- "$text" "$work/out"; then
-        echo "test-install: $what: want a refusal that says \"$text\":" >&2
+    if "$dist/install.sh" "$@" >"$work/out" 2>&1 || ! grep -q -- "$text" "$work/out" || [ "$(wc -l <"$work/out")" != "${lines:-1}" ]; then
+        echo "test-install: $what: want a refusal in ${lines:-one} line(s) that says \"$text\":" >&2
         cat "$work/out" >&2
         exit 1
     fi
@@ -20,6 +21,10 @@ refused() { # WHAT TEXT ARGUMENT...
 "$dist/install.sh" --prefix "$work/a b" "$dist" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
 grep -qE "C kernels: $work/a b/lib/(libvibrant|vibrant/libvibrant_cuda)\.so" "$work/out" || { echo "test-install: the command does not find its library:" >&2; cat "$work/out" >&2; exit 1; }
 "$work/a b/bin/vibrant" version >/dev/null
+mkdir "$work/used"
+ln "$work/a b/bin/vibrant" "$work/a b/lib/libvibrant.so.0" "$work/used/"
+"$dist/install.sh" --prefix "$work/a b" "$dist" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
+[ -z "$(find "$work/used" -type f -links +1)" ] || { echo "test-install: files that may be in use are written to, not replaced" >&2; exit 1; }
 for file in man/man1/vibrant-chat.1 bash-completion/completions/vibrant zsh/site-functions/_vibrant fish/vendor_completions.d/vibrant.fish; do
     [ -s "$work/a b/share/$file" ] || { echo "test-install: share/$file is not installed" >&2; exit 1; }
 done
@@ -63,35 +68,38 @@ if [ -n "$fetches" ]; then
     refused "no folder at the URL" "SHA256SUMS cannot be read from $url/none" --prefix "$work/none" "$url/none"
 fi
 
-# Of two toolkits' kernels those of the newest that the driver serves are linked, and of the oldest without a driver.
+# Of two toolkits' kernels the command takes the newest that the driver serves: libraries without kernels, and drivers that state a version.
+library() { # FILE, then C
+    mkdir -p "$(dirname "$1")"
+    echo "$2" | cc -shared -fPIC -I"$root/csrc" -x c - -o "$1"
+}
 mkdir "$work/two"
 archive=$(ls "$dist"/*.tar.gz | head -n 1)
 name=$(basename "$archive" .tar.gz)
 tar -xzf "$archive" -C "$work/two"
 for release in 12 13; do
-    mkdir -p "$work/two/$name/lib/vibrant/cuda$release"
-    echo "kernels of $release" >"$work/two/$name/lib/vibrant/cuda$release/libvibrant_cuda.so"
+    library "$work/two/$name/lib/vibrant/cuda$release/libvibrant_cuda.so" '#include "library.h"
+static vb_status count(int *n) { *n = 0; return VB_NO_DEVICE; }
+static vb_status open_device(vb_device **d, int i, const vb_device_options *o) { (void)i, (void)o; *d = NULL; return VB_NO_DEVICE; }
+static const vb_backend none = {.device_count = count, .device_open = open_device};
+static const char *architectures(void) { return "90a"; }
+const vb_library vb_library_of_cuda = {sizeof(vb_library), VB_ABI, sizeof(vb_backend), VB_VERSION, architectures, &none, '$release'000};'
 done
-ln -sfn cuda12/libvibrant_cuda.so "$work/two/$name/lib/vibrant/libvibrant_cuda.so"
 tar -czf "$work/two/$name.tar.gz" -C "$work/two" "$name"
 (cd "$work/two" && sha256sum "$name.tar.gz" >SHA256SUMS)
-sed "s|/proc/driver/nvidia/version|$work/driver|" "$dist/install.sh" >"$work/two/install.sh"
-while IFS=: read -r release driver; do
-    [ -z "$driver" ] || echo "NVRM version: NVIDIA UNIX $driver" >"$work/driver"
-    sh "$work/two/install.sh" --prefix "$work/of two" "$work/two" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
-    grep -qx "kernels of $release" "$work/of two/lib/vibrant/libvibrant_cuda.so" ||
-        { echo "test-install: driver '$driver': want the kernels of CUDA $release" >&2; exit 1; }
-    grep -q "libvibrant_cuda.so: is no shared library" "$work/out" || { echo "test-install: kernels that are none are not named:" >&2; cat "$work/out" >&2; exit 1; }
+"$dist/install.sh" --prefix "$work/of two" "$work/two" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
+while read -r driver want; do
+    library "$work/driver/libcuda.so.1" "int cuDriverGetVersion(int *v) { *v = $driver; return 0; }"
+    LD_LIBRARY_PATH=$work/driver "$work/of two/bin/vibrant" devices -v >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
+    grep -q "CUDA kernels: .*$want" "$work/out" || { echo "test-install: driver $driver: want \"$want\":" >&2; cat "$work/out" >&2; exit 1; }
 done <<'END'
-12:
-12:x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023
-13:x86_64 Kernel Module  580.65.06  Sun Jul 27 07:18:28 UTC 2025
-12:Open Kernel Module for x86_64  570.86.15  Release Build  (dvs-builder@U22)  Thu Jan 23 22:36:28 UTC 2025
-13:Open Kernel Module for aarch64  580.95.05  Release Build  (dvs-builder@U22)  Tue Sep 23 09:55:41 UTC 2025
+13000 lib/vibrant/cuda13/libvibrant_cuda.so$
+12080 lib/vibrant/cuda12/libvibrant_cuda.so$
+11080 cuda12/libvibrant_cuda.so: needs a driver of CUDA 12, and the driver is of CUDA 11.8: install driver 525 or newer$
 END
 
 refused "no folder" "SHA256SUMS cannot be read" --prefix "$work/none" "$work/nothing"
-refused "no source" "SOURCE" --prefix "$work/none"
+lines=4 refused "no source" "SOURCE" --prefix "$work/none"
 mkdir "$work/changed"
 cp "$dist"/* "$work/changed/"
 printf x >>"$(ls "$work"/changed/*.tar.gz | head -n 1)"
@@ -102,6 +110,20 @@ if [ -n "$fetches" ]; then
 fi
 sed -i '/tar.gz/d' "$work/changed/SHA256SUMS"
 refused "no archive" "names no archive" --prefix "$work/none" "$work/changed"
+mkdir "$work/short" # its sum is that of what is left
+head -c 100000 "$archive" >"$work/short/$name.tar.gz"
+(cd "$work/short" && sha256sum -b "$name.tar.gz" >SHA256SUMS)
+refused "an archive that is cut short" "cannot be unpacked: " --prefix "$work/none" "$work/short"
+mkdir "$work/machine"
+for machine in riscv64 ppc64le; do
+    printf '#!/bin/sh\ncase $1 in -s) echo Linux ;; *) echo %s ;; esac\n' $machine >"$work/machine/uname"
+    chmod +x "$work/machine/uname"
+    PATH=$work/machine:$PATH refused "another processor" "no archive is made for $machine; run: go install" --prefix "$work/none" "$dist"
+done
+other=aarch64
+case $name in *arm64) other=x86_64 ;; esac
+sed -i "s/riscv64\|ppc64le/$other/" "$work/machine/uname"
+PATH=$work/machine:$PATH refused "an archive for another processor" "names no archive for linux-" --prefix "$work/none" "$work/two"
 [ ! -e "$work/none" ] || { echo "test-install: a refusal left files" >&2; exit 1; }
 touch "$work/file"
 refused "no folder to write" "cannot be written" --prefix "$work/file/x" "$dist"
