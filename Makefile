@@ -115,7 +115,7 @@ build/lib/overlay.json: $(CSRC)
 
 build/lib/libvibrant.so: $(COBJ)
 	@mkdir -p $(@D)
-	$(CC) -shared -Wl,-soname,libvibrant.so.0 -o $@ $^ -lm -pthread
+	$(CC) -shared -Wl,-soname,libvibrant.so.0 -o $@ $^ -lm -ldl -pthread
 
 # EdgeLLM's names over the library, for programs that load them by theirs; it exports these alone.
 build/lib/libtmac_kernel_cuda.so: compat/tmac/tmac_kernel_cuda.c compat/tmac/tmac_kernel_cuda.h $(COBJ)

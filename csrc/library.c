@@ -1,7 +1,8 @@
 /* library.c: finds the CUDA kernels: linked into the program, or in a libvibrant_cuda.so that is looked for once, at
  * the first question for a GPU. If VIBRANT_LIBRARY names a file, this file is the only place. Else the places are, in
- * order: the program's folder, its lib/, the lib/vibrant/ and lib/ of its PREFIX (the program lies in PREFIX/bin), and
- * wherever the loader looks. Each folder may have libraries of two CUDA releases: cuda13/ and cuda12/ come first. A
+ * order: the program's folder, its lib/, the lib/vibrant/ and lib/ of its PREFIX (the program lies in PREFIX/bin), the
+ * folder of the library that this is part of and its vibrant/ (for programs elsewhere, such as Python's), and wherever
+ * the loader looks. Each folder may have libraries of two CUDA releases: cuda13/ and cuda12/ come first. A
  * library is taken if it was made for this machine, is whole, agrees in ABI number, table and version, and is not for a
  * newer driver than the one here. */
 #include "library.h"
@@ -133,11 +134,51 @@ static int take(const char *path) {
     return 1;
 }
 
-static bool is_this_library(const char *path) {
-    Dl_info info;
+static bool is_same_file(const char *path, const char *other) {
     struct stat a, b;
-    return dladdr(report, &info) && info.dli_fname && stat(info.dli_fname, &a) == 0 && stat(path, &b) == 0 &&
-           a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return stat(path, &a) == 0 && stat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* Where the object lies that this is part of, the program or a shared library; "" where the loader does not know. */
+static const char *this_object(void) {
+    Dl_info info;
+    return dladdr(report, &info) && info.dli_fname ? info.dli_fname : "";
+}
+
+/* The path without its last name. */
+static void cut_name(char *path) {
+    char *const slash = strrchr(path, '/');
+    path[slash ? slash - path : 0] = 0;
+}
+
+/* Looks into a folder below a folder, which is no folder where it is "". */
+static bool take_in(const char *folder, const char *below) {
+    static const char *const releases[] = {"/cuda13", "/cuda12", ""};
+    char path[PATH_MAX + sizeof "/../lib/vibrant/cuda13/" NAME];
+    for (size_t i = 0; folder[0] && i < sizeof releases / sizeof *releases; i++) {
+        snprintf(path, sizeof path, "%s%s%s/" NAME, folder, below, releases[i]);
+        if (take(path)) return true;
+    }
+    return false;
+}
+
+/* Looks near the program, then near the library that this is part of, if that is elsewhere. */
+static bool take_near(void) {
+    static const char *const folders[] = {"", "/lib", "/../lib/vibrant", "/../lib"};
+    enum { FOLDERS = sizeof folders / sizeof *folders };
+    char program[PATH_MAX], object[PATH_MAX], place[PATH_MAX + sizeof "/../lib/vibrant"];
+    const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[length > 0 ? length : 0] = 0;
+    cut_name(program);
+    for (int i = 0; i < FOLDERS; i++)
+        if (take_in(program, folders[i])) return true;
+    snprintf(object, sizeof object, "%s", this_object());
+    cut_name(object);
+    for (int i = 0; i < FOLDERS; i++) {
+        snprintf(place, sizeof place, "%s%s", program, folders[i]);
+        if (is_same_file(place, object)) return false;
+    }
+    return take_in(object, "") || take_in(object, "/vibrant");
 }
 
 static void find(void) {
@@ -151,7 +192,7 @@ static void find(void) {
     }
     const char *named = getenv("VIBRANT_LIBRARY");
     if (named && named[0]) {
-        if (is_this_library(named)) { /* which programs without cgo name for its C kernels */
+        if (is_same_file(named, this_object())) { /* which programs without cgo name for its C kernels */
             refuse(named, "holds no CUDA kernels");
             return;
         }
@@ -162,24 +203,13 @@ static void find(void) {
         refused = !found;
         return;
     }
-    static const char *const folders[] = {"", "/lib", "/../lib/vibrant", "/../lib"};
-    static const char *const releases[] = {"/cuda13", "/cuda12", ""};
-    enum { RELEASES = sizeof releases / sizeof *releases, PLACES = RELEASES * sizeof folders / sizeof *folders };
-    char program[PATH_MAX], path[PATH_MAX + sizeof "/../lib/vibrant/cuda13/" NAME];
-    const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[length > 0 ? length : 0] = 0;
-    char *slash = strrchr(program, '/');
-    if (slash) *slash = 0;
-    for (size_t i = 0; slash && i < PLACES; i++) {
-        snprintf(path, sizeof path, "%s%s%s/" NAME, program, folders[i / RELEASES], releases[i % RELEASES]);
-        if (take(path)) return;
-    }
+    if (take_near()) return;
     if (take(NAME)) return;
     if (!report[0])
         snprintf(
             report, sizeof report,
-            "no " NAME
-            " beside the program, in lib or ../lib from there, or where the loader looks (VIBRANT_LIBRARY names one)");
+            "no " NAME " beside the program, in lib, ../lib/vibrant or ../lib from there, beside libvibrant.so, or "
+            "where the loader looks (VIBRANT_LIBRARY names one)");
 }
 
 const vb_library *vb_cuda_library_in_use(void) {

@@ -15,15 +15,6 @@ import (
 	"github.com/vibrant-ml/vibrant/internal/check/libraries"
 )
 
-// kernels is a library without kernels whose description can be spoilt.
-func kernels(size, version, abi, table, driver string) string {
-	return `#include "library.h"
-static vb_status count(int *n) { *n = 0; return VB_NO_DEVICE; }
-static const vb_backend none = {.device_count = count};
-static const char *architectures(void) { return "90a"; }
-const vb_library vb_library_of_cuda = {` + strings.Join([]string{size, abi, table, version, "architectures, &none", driver}, ", ") + `};`
-}
-
 // TestLibrariesThatAreNotTaken looks for GPUs in a process of its own for each library, since a process looks once.
 func TestLibrariesThatAreNotTaken(t *testing.T) {
 	if os.Getenv("VIBRANT_TEST_LIBRARY") != "" {
@@ -35,7 +26,7 @@ func TestLibrariesThatAreNotTaken(t *testing.T) {
 		return
 	}
 	sized := func(size, version, abi, table string) string {
-		return libraries.Compile(t, ".", kernels(size, version, abi, table, "0"))
+		return libraries.Compile(t, ".", libraries.Described(size, version, abi, table, "0"))
 	}
 	kernels := func(version, abi, table string) string { return sized("sizeof(vb_library)", version, abi, table) }
 	libraries.Refuse(t, append(libraries.Refusals(t, kernels("VB_VERSION", "VB_ABI", "sizeof(vb_backend)")), []libraries.Refusal{
@@ -79,9 +70,7 @@ func TestTheDriverChoosesTheLibrary(t *testing.T) {
 		}
 		return path
 	}
-	of := func(driver string) string {
-		return libraries.Compile(t, ".", kernels("sizeof(vb_library)", "VB_VERSION", "VB_ABI", "sizeof(vb_backend)", driver))
-	}
+	of := func(driver string) string { return libraries.Compile(t, ".", libraries.WithoutKernels(driver)) }
 	const below = "bin/../lib/vibrant/"
 	program := place(os.Args[0], "bin/program")
 	place(of("12000"), below+"cuda12/libvibrant_cuda.so")

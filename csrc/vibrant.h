@@ -170,8 +170,9 @@ vb_status vb_device_count(int *count, vb_device_kind kind);
 /* Where the CUDA kernels of this process are: "linked into this program", the path of a libvibrant_cuda.so, or each
  * place that was looked at and why no library was taken there. The first call that asks for a GPU looks once.
  * VIBRANT_LIBRARY names the file. Without it the places are beside the program, its lib/, ../lib/vibrant/ and ../lib/
- * from there, and where the loader looks. In each of the folders cuda13/ and cuda12/ come first, for kernels of these
- * releases. A library of another version or ABI, or for a newer driver than this machine has, is not taken. */
+ * from there, beside libvibrant.so and in its vibrant/, and where the loader looks. In each folder cuda13/ and cuda12/
+ * come first, for kernels of these releases. A library of another version or ABI, or for a newer driver than this
+ * machine has, is not taken. */
 const char *vb_cuda_library(void);
 
 /* "driver of CUDA 13.0 with 2 GPUs", or why NVIDIA's driver cannot be used here, with the remedy: for VB_NO_DEVICE of

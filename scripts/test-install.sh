@@ -28,6 +28,19 @@ ln "$work/a b/bin/vibrant" "$work/a b/lib/libvibrant.so.0" "$work/used/"
 for file in man/man1/vibrant-chat.1 bash-completion/completions/vibrant zsh/site-functions/_vibrant fish/vendor_completions.d/vibrant.fish; do
     [ -s "$work/a b/share/$file" ] || { echo "test-install: share/$file is not installed" >&2; exit 1; }
 done
+# Programs in C and Python have the library by what is installed alone.
+"$dist/install.sh" --prefix "$work/c" "$dist" >"$work/out" 2>&1 || { cat "$work/out" >&2; exit 1; }
+if command -v pkg-config >/dev/null; then
+    cc "$root/examples/c/linear.c" -o "$work/linear" $(PKG_CONFIG_PATH=$work/c/lib/pkgconfig pkg-config --cflags --libs vibrant) -lm
+    LD_LIBRARY_PATH=$work/c/lib "$work/linear" >"$work/out" 2>&1 || { echo "test-install: examples/c/linear.c fails by pkg-config:" >&2; cat "$work/out" >&2; exit 1; }
+    cc "$root/examples/c/linear.c" -o "$work/linear" $(PKG_CONFIG_PATH=$work/c/lib/pkgconfig pkg-config --static --cflags --libs vibrant |
+        sed 's/-lvibrant/-l:libvibrant.a/')
+    "$work/linear" >"$work/out" 2>&1 || { echo "test-install: examples/c/linear.c fails with libvibrant.a:" >&2; cat "$work/out" >&2; exit 1; }
+fi
+if command -v python3 >/dev/null; then
+    cp "$root/examples/python/linear.py" "$work/"
+    LD_LIBRARY_PATH=$work/c/lib python3 "$work/linear.py" >"$work/out" 2>&1 || { echo "test-install: examples/python/linear.py fails:" >&2; cat "$work/out" >&2; exit 1; }
+fi
 for archive in "$dist"/*.tar.gz; do # what it is made of, in the archive and beside it
     sbom=${archive%.tar.gz}.spdx.json
     if ! grep -q '"SPDX-2.3"' "$sbom" || ! grep -q github.com/spf13/cobra "$sbom" ||

@@ -163,7 +163,7 @@ func find() *library {
 		}
 	}
 	if l.report == "" {
-		l.report = fmt.Sprintf("no %s beside the program, in lib or ../lib from there, or where the loader looks (VIBRANT_LIBRARY names one)",
+		l.report = fmt.Sprintf("no %s beside the program, in lib, ../lib/vibrant or ../lib from there, or where the loader looks (VIBRANT_LIBRARY names one)",
 			strings.Join(names, " or "))
 	}
 	return l

@@ -27,6 +27,22 @@ func Compile(t testing.TB, headers, text string, args ...string) string {
 	return library
 }
 
+// WithoutKernels is a library of CUDA kernels that has none, for programs that find it and see no GPU by it: C text for Compile with csrc's
+// headers. The driver is the oldest CUDA whose driver serves it, such as 13000.
+func WithoutKernels(driver string) string {
+	return Described("sizeof(vb_library)", "VB_VERSION", "VB_ABI", "sizeof(vb_backend)", driver)
+}
+
+// Described is such a library whose description may be spoilt.
+func Described(size, version, abi, table, driver string) string {
+	return `#include "library.h"
+static vb_status count(int *n) { *n = 0; return VB_NO_DEVICE; }
+static vb_status open_device(vb_device **d, int i, const vb_device_options *o) { (void)i, (void)o; *d = NULL; return VB_NO_DEVICE; }
+static const vb_backend none = {.device_count = count, .device_open = open_device};
+static const char *architectures(void) { return "90a"; }
+const vb_library vb_library_of_cuda = {` + strings.Join([]string{size, abi, table, version, "architectures, &none", driver}, ", ") + `};`
+}
+
 // Refusal is a path that is not taken, and what the error says of it.
 type Refusal = struct{ Name, Path, Want string }
 
