@@ -181,9 +181,10 @@ test-library: need-go need-cc
 	VIBRANT_LIBRARY=$(CURDIR)/build/lib/libvibrant.so $(RACE) ./internal/backend/dynamic
 	$(GO) test -vet=off -timeout 30m -count 1 -skip '/^(pure_Go|cgo)' ./internal/check/downstream
 
-# The archive of this machine's processor is made, refused where a byte of it changed, installed and run.
+# The archive of this machine's processor is made, with the libraries of two toolkits that compile no kernels, refused where a byte of it
+# changed, installed and run.
 test-dist: need-go need-cc
-	@DIST_ARCH=$$($(GO) env GOHOSTARCH) DIST_CUDA=none DIST_CHECK=1 scripts/make-dist.sh
+	@DIST_ARCH=$$($(GO) env GOHOSTARCH) DIST_CUDA="$$(scripts/stub-toolkits.sh build/dist-stubs)" DIST_CHECK=1 scripts/make-dist.sh
 	@scripts/test-install.sh build/dist-checked
 
 # Devices in pure Go, the CPU named go and the fake GPU, are the same in both builds, and slow: test-go tests them, and packages that

@@ -11,6 +11,7 @@
 #                all where there is none. "all" holds machine code for 7.5 to 12.x, and PTX for GPUs yet to come.
 #     CUDA_HOME  the toolkit; default: see install-cuda-toolkit.sh, which is run to find or fetch one
 #     NJOBS      compilers at a time; default: one a core
+#     OUT        the folder of objects and libraries; default: build/cuda
 #     PROFILE=1  source lines for ncu (-lineinfo)      DEBUG=1  device debugging (-G -g)
 #     PTXAS_VERBOSE=1  registers, shared memory and spills of each kernel
 #     PTXAS_LEVEL  of optimization; 0 makes slow machine code in less time, where none of it is run, and launchers too. PTX is the same
@@ -20,7 +21,7 @@
 #                    in build/emulated/CUDA_ARCH; CUDA_ARCH is 90 where it is not stated
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out=build/cuda
+out=${OUT:-build/cuda}
 
 fail() {
     printf 'compile-cuda-kernels: %s\n' "$@" >&2

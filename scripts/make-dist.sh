@@ -9,8 +9,9 @@
 # The same source and compilers make the same bytes; CUDA kernels do in a folder of the same path, of which nvcc puts a sum into names.
 # Environment:
 #     DIST_ARCH   processors (default "amd64 arm64")
-#     DIST_CUDA   roots of toolkits, such as "/usr/local/cuda-12.9 /usr/local/cuda-13.0", "none" (the default), or "built": build/cuda
-#                 as it is, in the archive of this machine's processor
+#     DIST_CUDA   what makes the CUDA kernels in the archive of this machine's processor: roots of toolkits, such as "/usr/local/cuda-12.9
+#                 /usr/local/cuda-13.0"; "12" and "13", toolkits that scripts/install-cuda-toolkit.sh brings; "built", build/cuda as it
+#                 is; "none" (the default)
 #     DIST_CHECK=1  an archive to be tested, in build/dist-checked: its command keeps the paths of this machine, and so shares its packages
 #                   with other builds
 #     CC_amd64, CC_arm64   compilers (default: cc here, x86_64-linux-gnu-gcc and aarch64-linux-gnu-gcc across)
@@ -62,23 +63,29 @@ libraries() { # PROCESSOR FOLDER
 }
 
 cuda() { # FOLDER: kernels of each toolkit, in folders where csrc/library.c looks for them
-    local toolkit release needed
+    local toolkit release needed built
     [ "${DIST_CUDA:-none}" != none ] || return 0
     for toolkit in $DIST_CUDA; do
-        if [ "$toolkit" != built ]; then
-            CUDA_HOME=$toolkit CUDA_ARCH=${CUDA_ARCH:-all} scripts/compile-cuda-kernels.sh >&2
-        else
-            toolkit=$(scripts/install-cuda-toolkit.sh)
-        fi
-        [ -f build/cuda/libvibrant_cuda.so ] || fail "DIST_CUDA=built: build/cuda/libvibrant_cuda.so is missing: run make lib-cuda"
-        needed=$(readelf -d build/cuda/libvibrant_cuda.so | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -Ev '^(lib(c|m|dl|rt|pthread)\.so|ld-linux)' || true)
-        [ -z "$needed" ] || fail "libvibrant_cuda.so needs ${needed//$'\n'/ }, which not every machine has: install libstdc++.a and compile it again"
+        built=
+        case $toolkit in
+        built) built=build/cuda toolkit=$(scripts/install-cuda-toolkit.sh) ;;
+        12) toolkit=$(scripts/install-cuda-toolkit.sh --release 12) ;;
+        13) toolkit=$(scripts/install-cuda-toolkit.sh --download) ;;
+        *) [ -x "$toolkit/bin/nvcc" ] || fail "DIST_CUDA: $toolkit holds no bin/nvcc: name roots of toolkits, 12, 13, built or none" ;;
+        esac
         release=$("$toolkit/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
         grep -q "/cuda$release\"" csrc/library.c || fail "$toolkit is of CUDA $release, whose kernels no program looks for: name toolkits of CUDA 12 and 13"
         [ ! -e "$1/lib/vibrant/cuda$release" ] || fail "DIST_CUDA names two toolkits of CUDA $release: the archive holds one"
+        if [ -z "$built" ]; then
+            built=build/dist-cuda$release
+            OUT=$built CUDA_HOME=$toolkit CUDA_ARCH=${CUDA_ARCH:-all} scripts/compile-cuda-kernels.sh >&2
+        fi
+        [ -f $built/libvibrant_cuda.so ] || fail "DIST_CUDA=built: build/cuda/libvibrant_cuda.so is missing: run make lib-cuda"
+        needed=$(readelf -d $built/libvibrant_cuda.so | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -Ev '^(lib(c|m|dl|rt|pthread)\.so|ld-linux)' || true)
+        [ -z "$needed" ] || fail "libvibrant_cuda.so needs ${needed//$'\n'/ }, which not every machine has: install libstdc++.a and compile it again"
         mkdir -p "$1/lib/vibrant/cuda$release"
         # nvcc names its temporary files in the symbols, by the number of its process.
-        install -m 755 -s build/cuda/libvibrant_cuda.so "$1/lib/vibrant/cuda$release/"
+        install -m 755 -s $built/libvibrant_cuda.so "$1/lib/vibrant/cuda$release/"
     done
 }
 
