@@ -4,13 +4,15 @@
 #     docker run -it --rm vibrant                                   # on the CPU
 #     docker run -it --rm --gpus all -v "$PWD:/models" vibrant chat -m /models/model.gguf
 #
-# The driver's libraries come from NVIDIA's container toolkit. CUDA kernels are built where --build-arg DIST_CUDA names toolkits that
-# the first stage holds.
+# The driver's libraries come from NVIDIA's container toolkit. Kernels for GPUs are compiled from PTX by the driver; the compiled ones
+# of CUDA 12 and 13 are in the image with --build-arg DIST_CUDA="12 13", and for one GPU, in less time, --build-arg CUDA_ARCH=90.
 FROM golang:1.24-bookworm AS build
 ARG DIST_CUDA=none
+ARG CUDA_ARCH=all
+RUN test "$DIST_CUDA" = none || { apt-get update && apt-get install -y --no-install-recommends python3-pip; }
 WORKDIR /src
 COPY . .
-RUN DIST_ARCH=$(go env GOARCH) DIST_CUDA=$DIST_CUDA scripts/make-dist.sh && scripts/install.sh --prefix /out build/dist
+RUN DIST_ARCH=$(go env GOARCH) scripts/make-dist.sh && scripts/install.sh --prefix /out build/dist
 
 FROM gcr.io/distroless/base-debian12:nonroot
 COPY --from=build /out /usr/local

@@ -147,7 +147,9 @@ dist: need-go ## make reproducible archives for Linux in build/dist (DIST_ARCH="
 NFPM := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 deb: dist ## make Debian packages in build/dist as well (fetches nfpm)
 	@for arch in $(or $(DIST_ARCH),amd64 arm64); do \
-	  SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)} DIST_ARCH=$$arch DIST_VERSION=$(VERSION) $(GO) run $(NFPM) package --config scripts/nfpm.yaml --packager deb --target build/dist || exit 1; done
+	  SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)} DIST_ARCH=$$arch DIST_VERSION=$(VERSION) \
+	  DIST_LIBC=$$(readelf -VW build/vibrant-$(VERSION)-linux-$$arch/lib/*.so.0 build/vibrant-$(VERSION)-linux-$$arch/bin/vibrant 2>/dev/null | \
+	    sed -n 's/.*Name: GLIBC_\([0-9.]*\).*/\1/p' | sort -V | tail -n 1) $(GO) run $(NFPM) package --config scripts/nfpm.yaml --packager deb --target build/dist || exit 1; done
 	@cd build/dist && sha256sum -- *.tar.gz *.json *.deb install.sh >SHA256SUMS
 
 # ---- test --------------------------------------------------------------------------------------------------------------
