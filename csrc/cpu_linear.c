@@ -289,15 +289,12 @@ static vb_linear_job new_job(float *y, const float *x, const vb_weight *w, const
                            .row_bytes = vb_bytes_of(w->type, w->cols)};
 }
 
+#if VB_X86
 /* Rows of up to a chunk would be rounded, and padded to one, for little speed: small models keep exact products. */
 static bool by_int8(const vb_linear_job *j) {
-#if VB_X86
     return j->w.cols > VB_CHUNK && j->simd >= VB_SIMD_AVX2 && vb_cpu_linear_code_avx2(j->w.type).rows;
-#else
-    (void)j;
-    return false;
-#endif
 }
+#endif
 
 vb_status vb_cpu_linear(float *y, const float *x, const vb_weight *w, const float *bias, int64_t n, vb_stream *stream) {
     if (w->layout != VB_STORED) return VB_UNSUPPORTED;

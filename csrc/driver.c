@@ -44,6 +44,11 @@ static void find(void) {
             "no driver: the loader finds no libcuda.so.1 (install NVIDIA's driver, 525 or newer)");
         return;
     }
+    if (version > 0 && version < OLDEST) {
+        snprintf(report, sizeof report, "the driver is too old: it is of CUDA %d.%d (install 525 or newer)",
+            version / 1000, version % 1000 / 10);
+        return;
+    }
     const struct { void *place; const char *name; } all[] = {
 #define X(field, name, parameters) {&driver.field, name},
         VB_DRIVER(X)
@@ -62,9 +67,8 @@ static void find(void) {
     if (result != 0) {
         snprintf(report, sizeof report,
             "the driver does not start: error %d (is a GPU there, and may this user use it?)", result);
-    } else if (version < OLDEST) {
-        snprintf(report, sizeof report, "the driver is too old: it is of CUDA %d.%d (install 525 or newer)",
-            version / 1000, version % 1000 / 10);
+    } else if (version == 0) {
+        snprintf(report, sizeof report, "the driver does not say its version (install 525 or newer)");
     } else {
         int gpus = 0;
         driver.device_count(&gpus);

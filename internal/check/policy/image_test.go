@@ -43,7 +43,7 @@ func TestTheDockerfileNamesWhatIsThere(t *testing.T) {
 				stages = append(stages, words[i+1])
 			}
 		case "ARG":
-			if name, _, _ := strings.Cut(words[1], "="); !regexp.MustCompile(`\$\{`+name+`[:}-]`).MatchString(dist) {
+			if name, _, _ := strings.Cut(words[1], "="); !regexp.MustCompile(`\$\{` + name + `[:}-]`).MatchString(dist) {
 				t.Errorf("scripts/make-dist.sh reads no %s", name)
 			}
 		case "RUN":
