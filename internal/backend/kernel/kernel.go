@@ -35,10 +35,11 @@ var (
 )
 
 // NoKernelImage is the error of a GPU that a build has no kernels for. The GPUs that it has kernels for are as
-// vb_cuda_architectures_in_use names them: "80_90a", or words.
+// vb_cuda_architectures_in_use names them: "80_90a", or words that say what to do.
 func NoKernelImage(op, architectures string) error {
 	if !strings.Contains(architectures, " ") {
-		architectures = strings.ReplaceAll(architectures, "_", ", ")
+		architectures = strings.ReplaceAll(architectures, "_", ", ") +
+			" (with VIBRANT_CUDA=ptx the driver compiles kernels for this GPU, and make lib-cuda CUDA_ARCH=... makes a library for it)"
 	}
 	return fmt.Errorf("%s: %w: it holds those of compute capability %s", op, ErrNoKernelImage, architectures)
 }
