@@ -14,6 +14,7 @@ With --lora, ours has these adapters, and ours without them is the peer; with --
 measured, which have one of several adapters each. -p '' and -n 0 leave prompts and single sequences out.
 With --ptx, ours has the kernels in PTX, and ours with the compiled ones is the peer.
 PEERS.gguf is the same model in a type that the peer has, where it lacks ours (bitnet-2b-4t, --types iq2_bn).
+With --peer vibrant, ours computes both files: one model beside another (bitnet-2b-4t beside llama-2b-bf16).
 Needs nothing but Python. NAME is the case, such as "qwen2.5-3b q4_k_m".
 """
 import argparse, json, os, statistics, subprocess, sys
@@ -23,7 +24,7 @@ import suites
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ap.add_argument("models", nargs="+", metavar="NAME=FILE[,PEERS]")
 ap.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
-ap.add_argument("--peer", help="path of llama-bench")
+ap.add_argument("--peer", help="path of llama-bench, or vibrant: ours with PEERS.gguf")
 ap.add_argument("--vibrant", default="bin/vibrant")
 ap.add_argument("--rounds", type=int, default=3)
 ap.add_argument("-r", type=int, default=3, help="repetitions in a round, of which each program takes the mean")
@@ -76,6 +77,8 @@ def peer(path):
         return [f["ours"] for f in ours(path, [])]
     if A.ptx:
         return [f["ours"] for f in ours(path, [], VIBRANT_CUDA="library")]
+    if A.peer == "vibrant":
+        return [f["ours"] for f in ours(path, [])]
     rows = output([A.peer, "-m", path, "-p", A.p, "-n", str(A.n), "-r", str(A.r), "-ngl", "99" if A.device == "cuda" else "0", "-fa", "1",
                    "-ub", "2048" if A.device == "cuda" else "512", "-t", str(A.t), "-o", "json"] + A.peer_options.split() + [word for d in depths for word in ("-gp", f"{d},{A.n}")])
     pick = lambda prompt, gen: next(r["avg_ts"] for r in rows if r["n_prompt"] == prompt and r["n_gen"] == gen)
@@ -89,7 +92,7 @@ def save(suite, lines):
 found = {"decode": [], "prefill": []}
 compared = A.peer or A.lora or A.ptx
 mode = {"VIBRANT_CUDA": "ptx"} if A.ptx else {}
-against = " --ptx" * A.ptx + "".join(f" --lora {os.path.basename(a)}" for a in A.lora) + " --peer llama-bench" * bool(A.peer)
+against = " --ptx" * A.ptx + "".join(f" --lora {os.path.basename(a)}" for a in A.lora) + (" --peer vibrant" if A.peer == "vibrant" else " --peer llama-bench" * bool(A.peer))
 against += f" --parallel {A.parallel}" * bool(A.parallel)
 capability = os.environ.get("VIBRANT_CUDA_CAPABILITY")
 taken_as = f", capability taken as {capability[:-1]}.{capability[-1]}" if capability and A.device == "cuda" else ""
