@@ -292,36 +292,55 @@ VB_TARGET_AVX512 VB_INLINE __m512i held(__m512i x) {
     return x;
 }
 
-/* Two rows of codes share what is read of x: a core reads half as much as it multiplies. */
+/* The codes of the four slots of a vector, side by side. */
+VB_TARGET_AVX512 VB_INLINE void unpack_avx512(__m512i q[4], __m512i codes) {
+    const __m512i mask = _mm512_set1_epi8(3);
+    _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++)
+        q[slot] = _mm512_and_si512(slot ? _mm512_srli_epi16(codes, 2 * slot) : codes, mask);
+}
+
+/* A vector of R rows times one column: each number of 32 bits is the sum of a long run, and fits 16 bits. */
+VB_TARGET_AVX512 VB_INLINE void runs_avx512(__m512i runs[2], __m512i q[2][4], const int8_t *x, const int R) {
+    _Pragma("GCC unroll 2") for (int r = 0; r < R; r++) runs[r] = _mm512_setzero_si512();
+    _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
+        const __m512i a = held(_mm512_load_si512(x + slot * VECTOR));
+        _Pragma("GCC unroll 2") for (int r = 0; r < R; r++) runs[r] = _mm512_dpbusd_epi32(runs[r], q[r][slot], a);
+    }
+}
+
+/* Two rows of codes share what is read of x: a core reads half as much as it multiplies. Runs of two vectors are packed
+ * into one, so that an instruction multiplies both by their factors. */
 VB_TARGET_AVX512 VB_INLINE void products_avx512(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride,
                                                 int64_t bytes, const int8_t *x, int64_t row_of_x,
                                                 const int16_t *factors, int64_t row_of_factors, const int R,
                                                 const int N) {
-    const __m512i mask = _mm512_set1_epi8(3);
-    __m512i sum[16];
-    _Pragma("GCC unroll 16") for (int i = 0; i < 16; i++) sum[i] = _mm512_setzero_si512();
-    for (int64_t b = 0; b < bytes; b += VECTOR) {
-        __m512i codes[4], q[4][4];
+    __m512i sum[8];
+    _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) sum[i] = _mm512_setzero_si512();
+    for (int64_t b = 0; b < bytes; b += 2 * VECTOR) {
+        const bool both = b + VECTOR < bytes;
+        __m512i codes[4], q[2][2][4];
         load_codes(codes, w, stride, bytes, b, R);
-        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-            _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++)
-                q[r][slot] = _mm512_and_si512(slot ? _mm512_srli_epi16(codes[r], 2 * slot) : codes[r], mask);
-        _Pragma("GCC unroll 8") for (int i = 0; i < N; i++) {
-            __m512i runs[4];
-            _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
-                const __m512i a = held(_mm512_load_si512(x + i * row_of_x + 4 * b + slot * VECTOR));
-                _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
-                    const __m512i p = _mm512_maddubs_epi16(q[r][slot], a);
-                    runs[r] = slot ? _mm512_add_epi16(runs[r], p) : p;
-                }
+        _Pragma("GCC unroll 2") for (int r = 0; r < R; r++) unpack_avx512(q[0][r], codes[r]);
+        if (both) {
+            load_codes(codes, w, stride, bytes, b + VECTOR, R);
+            _Pragma("GCC unroll 2") for (int r = 0; r < R; r++) unpack_avx512(q[1][r], codes[r]);
+        }
+        _Pragma("GCC unroll 4") for (int i = 0; i < N; i++) {
+            __m512i runs[2][2];
+            runs_avx512(runs[0], q[0], x + i * row_of_x + 4 * b, R);
+            if (both)
+                runs_avx512(runs[1], q[1], x + i * row_of_x + 4 * b + X, R);
+            else
+                _Pragma("GCC unroll 2") for (int r = 0; r < R; r++) runs[1][r] = _mm512_setzero_si512();
+            const __m512i f = _mm512_loadu_si512(factors + i * row_of_factors + 4 * b / VB_CODES_LONG_RUN);
+            _Pragma("GCC unroll 2") for (int r = 0; r < R; r++) {
+                const __m512i packed = _mm512_packs_epi32(runs[0][r], runs[1][r]);
+                sum[r * N + i] = held(_mm512_dpwssd_epi32(sum[r * N + i], packed, f));
             }
-            const __m512i f = held(_mm512_loadu_si512(factors + i * row_of_factors + 4 * b / VB_CODES_RUN));
-            _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-                sum[r * N + i] = held(_mm512_dpwssd_epi32(sum[r * N + i], runs[r], f));
         }
     }
-    float all[16];
-    _Pragma("GCC unroll 4") for (int i = 0; i < R * N; i += 4)
+    float all[8];
+    _Pragma("GCC unroll 2") for (int i = 0; i < R * N; i += 4)
         _mm_storeu_ps(all + i, reduce_products_avx512(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
     for (int r = 0; r < R; r++)
         for (int i = 0; i < N; i++) sums[r][i] = all[r * N + i];
@@ -335,43 +354,30 @@ VB_TARGET_AVX512 VB_INLINE void products_avx512(float (*sums)[VB_CODES_TILE], co
     }
 PRODUCTS(1, 1)
 PRODUCTS(1, 2)
+PRODUCTS(1, 3)
 PRODUCTS(1, 4)
-PRODUCTS(1, 8)
+PRODUCTS(2, 1)
 PRODUCTS(2, 2)
+PRODUCTS(2, 3)
 PRODUCTS(2, 4)
-PRODUCTS(2, 8)
-PRODUCTS(4, 1)
 
 typedef void (*products_function)(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                                   const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors);
-typedef struct product_tile {
-    int n, rows;
-    products_function several, one;
-} product_tile;
-static const product_tile product_tiles[] = {{8, 2, products_2_8, products_1_8},
-                                                    {4, 2, products_2_4, products_1_4},
-                                                    {2, 2, products_2_2, products_1_2},
-                                                    {1, 4, products_4_1, products_1_1}};
-
-/* Bytes of a row of codes up to which a first-level cache has eight columns. */
-enum { NEAR = 640 };
 
 void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                           int rows, const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors,
                           int n) {
-    const product_tile *t = product_tiles;
-    const int most = bytes <= NEAR ? 8 : 4;
-    for (int i = 0; i < n; i += t->n) {
-        while (t->n > vb_min(most, n - i)) t++;
+    enum { MOST = 4 };
+    static const products_function one[] = {NULL, products_1_1, products_1_2, products_1_3, products_1_4};
+    static const products_function two[] = {NULL, products_2_1, products_2_2, products_2_3, products_2_4};
+    int parts = (n + MOST - 1) / MOST;
+    for (int i = 0, columns; i < n; i += columns, parts--) {
+        columns = (n - i + parts - 1) / parts;
         const int8_t *at = x + i * row_of_x;
         const int16_t *f = factors + i * row_of_factors;
-        int r = 0;
-        for (; r + t->rows <= rows; r += t->rows)
-            t->several((float(*)[VB_CODES_TILE]) & sums[r][i], w + r * stride, stride, bytes, at, row_of_x, f,
-                       row_of_factors);
-        for (; r < rows; r++)
-            t->one((float(*)[VB_CODES_TILE]) & sums[r][i], w + r * stride, stride, bytes, at, row_of_x, f,
-                   row_of_factors);
+        for (int r = 0; r < rows; r += 2)
+            (r + 1 < rows ? two : one)[columns]((float(*)[VB_CODES_TILE]) & sums[r][i], w + r * stride, stride, bytes,
+                                                at, row_of_x, f, row_of_factors);
     }
 }
 

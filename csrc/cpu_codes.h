@@ -59,12 +59,18 @@ void vb_cpu_code_panel(int32_t *sums, const uint8_t *w, int64_t stride, int64_t 
 
 /* ---- with factors (AVX2, AVX-512) ---------------------------------------------------------------------------------
  *
- * Each run of eight neighbouring activations has a factor of up to VB_CODES_FACTOR, and a call takes up to
- * VB_CODES_PIECE bytes of a row: 32 vectors, 16 runs of 8 * 3 * 128 * 4096 in a sum of int32. */
-enum { VB_CODES_RUN = 8, VB_CODES_FACTOR = 4096, VB_CODES_PIECE = 32 * VB_CODES_VECTOR };
+ * Each run of neighbouring activations has a factor of up to VB_CODES_FACTOR: a run has eight, and a long run, for
+ * several columns with AVX-512, sixteen. A call takes up to VB_CODES_PIECE bytes of a row: 32 vectors, of which a sum
+ * of int32 has 128 runs of 8 * 3 * 128 * 4096, or 32 long ones. */
+enum { VB_CODES_RUN = 8, VB_CODES_LONG_RUN = 16, VB_CODES_FACTOR = 4096, VB_CODES_PIECE = 32 * VB_CODES_VECTOR };
+
+/* Where the factor of long run r lies: those of two vectors alternate by fours, as packing leaves their sums. */
+static inline int64_t vb_codes_long_place(int64_t r) {
+    return r / 32 * 32 + r % 16 / 4 * 8 + r % 32 / 16 * 4 + r % 4;
+}
 
 /* sums[r][i] = the sum of code * x * factor, as vb_cpu_code_sums has it: row i of x begins at x + i * row_of_x, aligned
- * to 64 bytes, its factors, a run's after the other's, at factors + i * row_of_factors. With AVX-512. */
+ * to 64 bytes, the factors of its long runs at factors + i * row_of_factors, of whole pairs of vectors. AVX-512. */
 void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
                           int rows, const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors,
                           int n);

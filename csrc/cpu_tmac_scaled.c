@@ -1,16 +1,18 @@
 /* cpu_tmac_scaled.c: products with ternary weights by int8 activations, for processors with AVX2 or AVX-512 and
  * without int8 tiles.
  *
- * A column is rounded to int8 by runs of eight elements, each with a scale: 0.4 % of Gaussian values (RMS). A scale is
- * a whole number of the column's unit, at most MOST_FACTOR. So it is applied where products of 16 bits are widened, by
- * the multiply-add that widens them, and costs nothing (vb_cpu_code_products, vb_cpu_code_scaled_panel). */
+ * A column is rounded to int8 by runs of eight elements, each with a scale: 0.4 % of Gaussian values (RMS). Several
+ * columns with AVX-512 have runs of sixteen: 0.47 %. A scale is a whole number of the column's unit, at most
+ * MOST_FACTOR. So it is applied where sums of 16 bits are widened, by the multiply-add that widens them
+ * (vb_cpu_code_products, vb_cpu_code_scaled_panel). */
 #include "cpu_codes.h"
 #include "cpu_tmac.h"
 
 #if VB_X86
 #include <immintrin.h>
 
-enum { MOST_CODE = 127, MOST_FACTOR = VB_CODES_FACTOR, RUN = VB_CODES_RUN, BLOCK = 8, LINES = 64 };
+enum { MOST_CODE = 127, MOST_FACTOR = VB_CODES_FACTOR, RUN = VB_CODES_RUN, LONG = VB_CODES_LONG_RUN };
+enum { BLOCK = 8, LINES = 64 };
 /* Of a vector; bytes of a row of codes up to which a first-level cache has eight columns and their factors. */
 enum { FACTORS = VB_CODES_X / RUN, NEAR = 640 };
 
@@ -25,6 +27,7 @@ typedef struct scaled_job {
     float *units;     /* [n] */
     char *scratch;    /* of the workers: columns as they are, factors and codes of one */
     int64_t worker_bytes;
+    bool long_runs;
     vb_simd simd;
 } scaled_job;
 
@@ -106,6 +109,68 @@ VB_TARGET_AVX2 static float round_runs(int8_t *codes, int16_t *factors, const fl
     return (float)total;
 }
 
+/* The greatest of each of sixteen vectors, in their order. */
+VB_TARGET_AVX512 static inline __m512 greatest_of_sixteen(const __m512 v[16]) {
+    __m512 a[8], b[4], c[2];
+    for (int i = 0; i < 8; i++)
+        a[i] = _mm512_max_ps(_mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]));
+    for (int i = 0; i < 4; i++)
+        b[i] = _mm512_max_ps(_mm512_shuffle_ps(a[2 * i], a[2 * i + 1], 0x44),
+                             _mm512_shuffle_ps(a[2 * i], a[2 * i + 1], 0xee));
+    for (int i = 0; i < 2; i++)
+        c[i] = _mm512_max_ps(_mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0x88),
+                             _mm512_shuffle_f32x4(b[2 * i], b[2 * i + 1], 0xdd));
+    return _mm512_max_ps(_mm512_shuffle_f32x4(c[0], c[1], 0x88), _mm512_shuffle_f32x4(c[0], c[1], 0xdd));
+}
+
+/* Rounds sixteen long runs in units, as round_eight does. */
+VB_TARGET_AVX512 static inline __m512i round_sixteen(int8_t *codes, int16_t *factors, const float *h, float in_units,
+                                                     __m512i total) {
+    const __m512 units = _mm512_set1_ps(in_units);
+    __m512 v[16];
+    for (int r = 0; r < 16; r++) v[r] = _mm512_abs_ps(_mm512_loadu_ps(h + r * LONG));
+    const __m512 least = _mm512_mul_ps(_mm512_mul_ps(greatest_of_sixteen(v), units), _mm512_set1_ps(1.0f / MOST_CODE));
+    const __m512 up = _mm512_roundscale_ps(least, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+    const __m512 factor = _mm512_min_ps(_mm512_max_ps(up, _mm512_set1_ps(1)), _mm512_set1_ps(MOST_FACTOR));
+    const __m512 inverse = _mm512_div_ps(units, factor);
+    const __m512i whole = _mm512_cvtps_epi32(factor);
+    _mm256_storeu_si256((__m256i *)factors, _mm512_cvtepi32_epi16(whole));
+    for (int r = 0; r < 16; r++) {
+        const __m512 scale = _mm512_permutexvar_ps(_mm512_set1_epi32(r), inverse);
+        const __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(h + r * LONG), scale));
+        _mm_storeu_si128((__m128i *)(codes + r * LONG), _mm512_cvtsepi32_epi8(q));
+    }
+    for (int r = 0; r < 16; r += 4) { /* a run has four numbers of 32 bits, of four codes each */
+        const __m512i place = _mm512_setr_epi32(r, r, r, r, r + 1, r + 1, r + 1, r + 1, r + 2, r + 2, r + 2, r + 2,
+                                                r + 3, r + 3, r + 3, r + 3);
+        const __m512i sums = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1),
+                                                 _mm512_loadu_si512(codes + r * LONG));
+        total = _mm512_add_epi32(total, _mm512_mullo_epi32(sums, _mm512_permutexvar_epi32(place, whole)));
+    }
+    return total;
+}
+
+/* round_runs of long runs: a sum of int32 has up to 128 times 4 * 128 * 4096. */
+VB_TARGET_AVX512 static float round_long_runs(int8_t *codes, int16_t *factors, const float *h, int64_t k, float unit) {
+    enum { MANY = 16 * LONG };
+    const float in_units = unit > 0 ? 1.0f / unit : 0.0f;
+    __m512i totals = _mm512_setzero_si512();
+    int64_t i = 0;
+    for (; i + MANY <= k; i += MANY) totals = round_sixteen(codes + i, factors + i / LONG, h + i, in_units, totals);
+    if (i < k) {
+        float last[MANY] = {0};
+        int8_t last_codes[MANY];
+        int16_t last_factors[16];
+        memcpy(last, h + i, (size_t)(k - i) * 4);
+        totals = round_sixteen(last_codes, last_factors, last, in_units, totals);
+        memcpy(codes + i, last_codes, (size_t)(k - i));
+        memcpy(factors + i / LONG, last_factors, (size_t)((k - i + LONG - 1) / LONG) * 2);
+    }
+    const __m512i low = _mm512_cvtepi32_epi64(_mm512_castsi512_si256(totals));
+    const __m512i high = _mm512_cvtepi32_epi64(_mm512_extracti64x4_epi64(totals, 1));
+    return (float)_mm512_reduce_add_epi64(_mm512_add_epi64(low, high));
+}
+
 VB_TARGET_AVX2 static void round_range(void *context, int worker, int64_t begin, int64_t end) {
     const scaled_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
@@ -125,12 +190,17 @@ VB_TARGET_AVX2 static void round_range(void *context, int worker, int64_t begin,
             const vb_codes_place place = vb_codes_place_of(column, a->n, vectors, j->simd);
             int8_t *x = j->x + (p * a->n * vectors + place.first) * VB_CODES_X;
             int16_t *f = j->factors + (p * a->n * vectors + place.first) * FACTORS;
-            for (int64_t v = 0; v < vectors; v++) {
-                memset(x + v * place.step * VB_CODES_X, 0, VB_CODES_X);
-                memset(f + v * place.step * FACTORS, 0, FACTORS * sizeof *f);
-            }
-            j->totals[at] = round_runs(codes, factors, h + first, k, most > 0x1p-100f ? unit : 0.0f);
+            for (int64_t v = 0; v < vectors; v++) memset(x + v * place.step * VB_CODES_X, 0, VB_CODES_X);
+            j->totals[at] = (j->long_runs ? round_long_runs : round_runs)(codes, factors, h + first, k,
+                                                                          most > 0x1p-100f ? unit : 0.0f);
             vb_codes_arrange(x, place.step, codes, k, j->simd);
+            if (j->long_runs) {
+                f = j->factors + at * j->row_of_factors;
+                memset(f, 0, (size_t)j->row_of_factors * sizeof *f);
+                for (int64_t r = 0; r < (k + LONG - 1) / LONG; r++) f[vb_codes_long_place(r)] = factors[r];
+                continue;
+            }
+            for (int64_t v = 0; v < vectors; v++) memset(f + v * place.step * FACTORS, 0, FACTORS * sizeof *f);
             const int64_t runs = (k + RUN - 1) / RUN;
             for (int64_t r = 0; r < runs; r += FACTORS)
                 memcpy(f + r * place.step, factors + r, (size_t)vb_min(FACTORS, runs - r) * sizeof *f);
@@ -229,7 +299,8 @@ vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream)
     job.pieces_a_group = (job.group_bytes + job.piece_bytes - 1) / job.piece_bytes;
     job.pieces = job.pieces_a_group * a->groups;
     job.row_of_x = vb_codes_vectors(vb_min(job.group_bytes, job.piece_bytes)) * VB_CODES_X;
-    job.row_of_factors = job.row_of_x / RUN;
+    job.long_runs = job.simd == VB_SIMD_AVX512 && (a->n > 1 || a->groups > 1);
+    job.row_of_factors = job.long_runs ? (job.row_of_x / LONG + 31) / 32 * 32 : job.row_of_x / RUN;
     const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);
     int64_t rows, x, workers, bytes;
     if (__builtin_mul_overflow(job.pieces, a->n, &rows) ||

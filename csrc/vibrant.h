@@ -744,7 +744,7 @@ typedef struct vb_w2a8_gemv_args {
     int64_t lanes;                  /* that share the elements of a row: 4 (int8 tensor cores), 8, 16, 32 (m <= 4) */
     int64_t tile;                   /* rows that a thread has at a time: 1, 2; with 4 lanes pairs of rows */
     int persistent;                 /* as many blocks as the GPU holds, for several tiles each, not one a tile; with 4
-                                     * lanes, m = 1 and threads and tile 0 by bulk copies (9.0) */
+                                     * lanes, m = 1 and threads and tile 0 by products of single bits (9.0) */
     int without_dp4a;               /* multiply byte by byte */
     int narrow;                     /* read weights by 4 bytes instead of 16 */
 } vb_w2a8_gemv_args;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure ternary products on the CPU beside ik_llama.cpp's: ours, IQ2_BN and IQ2_BN_R4 in turn, in one process.
 
-    bench_ternary.py --peer FOLDER [--threads 1] [--rounds 30] [--random 4] [--work DIR] [--out docs/benchmarks]
+    bench_ternary.py --peer FOLDER [--threads 1] [--rounds 30] [--random 4] [--columns 1 4 16] [--work DIR] [--out docs/benchmarks]
 
 FOLDER is a checkout of ik_llama.cpp, of which two files are compiled here. Suite tmac: float activations and results, table
 look-up beside the better one of theirs, and beside our product with F16 weights, which are widened. Suite ternary: rounding to
@@ -18,6 +18,7 @@ ap.add_argument("--peer", required=True, help="checkout of ik_llama.cpp")
 ap.add_argument("--threads", type=int, default=1)
 ap.add_argument("--rounds", type=int, default=30)
 ap.add_argument("--random", type=int, default=4, help="shapes drawn at random, too")
+ap.add_argument("--columns", type=int, nargs="+", default=[1, 4, 16])
 ap.add_argument("--seed", type=int, default=1)
 ap.add_argument("--lib", default="build/lib/libvibrant.a")
 ap.add_argument("--work", default="build/bench_ternary", help="where the program is built")
@@ -167,16 +168,18 @@ def build():
 
 draw = random.Random(A.seed)
 shapes = SHAPES + [(8 * draw.randrange(32, 1500), 256 * draw.randrange(2, 40)) for _ in range(A.random)]
-cases = [(m, k, n) for m, k in shapes for n in (1, 4, 16)] + [(2560, 2560, 128)]
+cases = [(m, k, n) for m, k in shapes for n in A.columns] + [(2560, 2560, 128)] * (A.columns == [1, 4, 16])
 lines = run(build(), str(A.threads), str(A.rounds), *[str(v) for c in cases for v in c]).splitlines()
 device = json.loads(lines[0])
 simd = "" if SIMD == "native" else f"VIBRANT_SIMD={SIMD} "
 command = f"{simd}python3 scripts/bench_ternary.py --peer FOLDER --threads {A.threads} --rounds {A.rounds} --random {A.random}"
+command += "" if A.columns == [1, 4, 16] else " --columns " + " ".join(map(str, A.columns))
+level = "amx" if "amx" in device["features"].split() else device["features"].split()[0]  # the best that is used
 suites = {"tmac": [], "ternary": []}
 print(f"{device['name']}, {device['features']}, {A.threads} threads\n{'rows x columns, n':24} {'look-up':>9} {'W2A8':>9} {'IQ2_BN':>9} {'_R4':>9} {'F16':>9} us; ratios to the peer's better and to F16")
 for m, k, n, lookup, w2a8, plain, r4, half in map(json.loads, lines[1:]):
     best = min(plain, r4)
-    case = f"{m}x{k} n={n} {device['features'].split()[0]} t={A.threads}"
+    case = f"{m}x{k} n={n} {level} t={A.threads}"
     print(f"{f'{m}x{k}, {n}':24} {lookup:9.0f} {w2a8:9.0f} {plain:9.0f} {r4:9.0f} {half:9.0f}   {best / lookup:.2f} {best / w2a8:.2f} {half / lookup:.2f}")
     figure = lambda suite, what, ours, peer: suites[suite].append({"suite": suite, "case": f"{case} beside {what}", "ours": round(ours, 1),
         "peer": round(peer, 1), "unit": "us", "ratio": round(peer / ours, 3), "roofline": None, "error": None, "device": device["name"], "command": command})

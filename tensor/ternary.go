@@ -275,7 +275,7 @@ type Tuning struct {
 	Threads     int  // of a block: 64, 128, 256, or with 4 lanes 512
 	Lanes       int  // that share the elements of a row: 4 (int8 tensor cores), 8, 16 or 32
 	Tile        int  // rows that a thread has at a time: 1 or 2; with 4 lanes pairs of rows
-	Persistent  bool // as many blocks as the GPU holds, each for several tiles, instead of one a tile; with 4 lanes by bulk copies (9.0)
+	Persistent  bool // as many blocks as the GPU holds, each for several tiles; with 4 lanes, one row, by products of single bits (9.0)
 	WithoutDP4A bool // byte by byte instead of by dp4a
 	Narrow      bool // weights are read by 4 bytes instead of 16
 }
