@@ -63,7 +63,7 @@ typedef struct vb_cpu_device {
     _Atomic int references; /* its own handle, and one of each stream and event */
     vb_simd simd;
     bool tiles; /* of int8 (AMX), beside VB_SIMD_AVX512 */
-    bool vbmi;  /* AVX-512 VBMI, beside VB_SIMD_AVX512 */
+    bool words; /* of 16 bits are looked up fast (AVX-512 VBMI), beside VB_SIMD_AVX512 */
     bool traced; /* VIBRANT_TRACE asked for kernels when the device was opened */
     vb_cpu_pool *pool;
 } vb_cpu_device;

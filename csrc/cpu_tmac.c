@@ -1,9 +1,9 @@
 /* cpu_tmac.c: products with ternary weights by looking up sums (Wei et al. 2024, "T-MAC").
  *
  * With int8 tiles (AMX) nothing is looked up: columns are rounded to 16 bits, whose upper and lower bytes are rows of
- * activations for cpu_codes.h. Nor is it with AVX2 or AVX-512 alone: columns are rounded to 8 bits by runs of eight
- * then (cpu_tmac_scaled.c). Groups of less than 64 elements are looked up there too. WORDS_COLUMNS and more are looked
- * up by words with AVX-512 VBMI (cpu_tmac_words.c).
+ * activations for cpu_codes.h. Two columns and fewer than TILES_LEAST, and all of processors with AVX2 and without
+ * tiles, are rounded to 8 bits by runs (cpu_tmac_scaled.c). WORDS_COLUMNS and more are looked up by words where a
+ * processor does so fast (cpu_tmac_words.c). Groups of less than 64 elements are looked up here.
  *
  * Otherwise activations are rounded to 10 bits by runs of up to 32 elements. Two neighbours have a table of their 16
  * sums, of 16 bits: in two tables of bytes, so that a byte shuffle looks up the low or high byte of as many rows as a
@@ -23,7 +23,7 @@
 #endif
 
 enum { RUN_BYTES = 8, CHUNK = 8, MOST_ROWS = 64, MOST_CODE = 511, PAIR_BYTES = 32 };
-enum { WORDS_COLUMNS = 8 };
+enum { WORDS_COLUMNS = 8, TILES_LEAST = 5 };
 enum { RUN_TABLE = 2 * RUN_BYTES * PAIR_BYTES };
 
 /* ---- the table of floats ----------------------------------------------------------------------------------------- */
@@ -329,9 +329,56 @@ static void table_range(void *context, int worker, int64_t begin, int64_t end) {
     }
 }
 
+/* ---- columns ----------------------------------------------------------------------------------------------------- */
+
+typedef struct take_job {
+    float *h;
+    const float *x; /* of the first column */
+    int64_t k, n, columns;
+} take_job;
+
+/* Rows begin to end - 1 of the activations; so many of these at a time stay in a cache. */
+static void take_range(void *context, int worker, int64_t begin, int64_t end) {
+    enum { NEAR = 64 };
+    (void)worker;
+    const take_job j = *(const take_job *)context;
+    for (int64_t near = begin; near < end; near += NEAR) {
+        const int64_t behind = vb_min(near + NEAR, end);
+        int64_t c = 0;
+#if VB_X86
+        while (c < j.columns && j.columns >= 4) { /* the last four where fewer are left */
+            c = vb_min(c, j.columns - 4);
+            int64_t k = near;
+            for (; k + 4 <= behind; k += 4) {
+                __m128 row[4];
+                for (int i = 0; i < 4; i++) row[i] = _mm_loadu_ps(j.x + (k + i) * j.n + c);
+                _MM_TRANSPOSE4_PS(row[0], row[1], row[2], row[3]);
+                for (int i = 0; i < 4; i++) _mm_storeu_ps(j.h + (c + i) * j.k + k, row[i]);
+            }
+            for (; k < behind; k++)
+                for (int i = 0; i < 4; i++) j.h[(c + i) * j.k + k] = j.x[k * j.n + c + i];
+            c += 4;
+        }
+#endif
+        for (; c < j.columns; c++)
+            for (int64_t k = near; k < behind; k++) j.h[c * j.k + k] = j.x[k * j.n + c];
+    }
+}
+
+void vb_cpu_tmac_take(float *h, const vb_tmac_matmul_args *a, int64_t column, int64_t columns, vb_stream *stream) {
+    enum { LEAST = 4096 }; /* elements of a thread */
+    if (a->n == 1) {
+        memcpy(h, a->activations, (size_t)a->k * 4);
+        return;
+    }
+    take_job job = {h, a->activations + column, a->k, a->n, columns};
+    const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);
+    vb_cpu_parallel(stream, a->k, vb_max((a->k + threads - 1) / threads, LEAST / vb_max(columns, 1)), take_range, &job);
+}
+
 /* ---- dot products of bytes --------------------------------------------------------------------------------------- */
 
-enum { MOST_SHORT = 127 * 256 + 127, COLUMNS = VB_CODES_TILE / 2, BLOCK = 2 * COLUMNS };
+enum { MOST_SHORT = 127 * 256 + 127 };
 
 typedef struct bytes_job {
     const vb_tmac_matmul_args *a;
@@ -340,7 +387,8 @@ typedef struct bytes_job {
     int8_t *tiles;   /* [groups] of the rows of a group as tiles, NULL for none */
     int32_t *totals; /* [groups][n][upper, lower] */
     float *factors;  /* [n]: what one of the rounded activations stands for */
-    char *scratch;   /* of the workers: columns as they are, and the bytes of one */
+    float *h;        /* [n][k] */
+    int8_t *scratch; /* of the workers: the bytes of a column */
     int64_t worker_bytes;
     vb_simd simd;
 } bytes_job;
@@ -368,12 +416,10 @@ static void arrange_group(const bytes_job *j, int8_t *x, int32_t *total, const i
 static void split_range(void *context, int worker, int64_t begin, int64_t end) {
     const bytes_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
-    float *const taken = (float *)(j->scratch + worker * j->worker_bytes);
-    int8_t *upper = (int8_t *)(taken + VB_TMAC_TAKEN * a->k), *lower = upper + a->k;
+    int8_t *upper = j->scratch + worker * j->worker_bytes, *lower = upper + a->k;
     for (int64_t column = begin; column < end; column++) {
-        const int64_t of = (column - begin) % VB_TMAC_TAKEN;
-        if (of == 0) vb_tmac_take(taken, a, column, vb_min(VB_TMAC_TAKEN, end - column));
-        const float *const h = taken + of * a->k;
+        float *const h = j->h + column * a->k;
+        vb_tmac_norm(h, a);
         const float most = vb_tmac_greatest(h, a->k);
         /* A NaN or an infinity is in the factor; the codes are of no matter then. */
         j->factors[column] = most / MOST_SHORT;
@@ -387,37 +433,28 @@ static void split_range(void *context, int worker, int64_t begin, int64_t end) {
     }
 }
 
-/* Up to VB_CODES_ROWS rows times up to COLUMNS columns. */
-static void bytes_tile(const bytes_job *j, int64_t row, int rows, int64_t column, int columns) {
+/* Up to VB_CODES_ROWS rows times the only column. */
+static void bytes_tile(const bytes_job *j, int64_t row, int rows) {
     const vb_tmac_matmul_args *a = j->a;
-    float products[VB_CODES_ROWS][COLUMNS] = {{0}};
+    float products[VB_CODES_ROWS] = {0};
     for (int64_t g = 0; g < a->groups; g++) {
-        const int64_t first = g * j->group_bytes, at = 2 * (g * a->n + column);
+        const int64_t first = g * j->group_bytes;
+        const int32_t *total = j->totals + 2 * g;
         int32_t sums[VB_CODES_ROWS][VB_CODES_TILE];
         vb_cpu_code_sums(sums, (const uint8_t *)a->weights + row * j->row_bytes + first, j->row_bytes,
-                         vb_min(j->group_bytes, j->row_bytes - first), rows, j->x + at * j->row_of_x, 2 * columns,
-                         j->simd);
+                         vb_min(j->group_bytes, j->row_bytes - first), rows, j->x + 2 * g * j->row_of_x, 2, j->simd);
         for (int r = 0; r < rows; r++) {
-            const float scale = a->scales ? a->scales[(row + r) * a->groups + g] : 1.0f;
-            for (int c = 0; c < columns; c++) {
-                const int32_t *total = j->totals + at + 2 * c;
-                const int64_t upper = sums[r][2 * c] - total[0], lower = sums[r][2 * c + 1] - total[1];
-                products[r][c] += (float)(upper * 256 + lower) * scale;
-            }
+            const int64_t upper = sums[r][0] - total[0], lower = sums[r][1] - total[1];
+            products[r] += (float)(upper * 256 + lower) * (a->scales ? a->scales[(row + r) * a->groups + g] : 1.0f);
         }
     }
-    for (int r = 0; r < rows; r++)
-        for (int c = 0; c < columns; c++)
-            a->out[(row + r) * a->n + column + c] = products[r][c] * j->factors[column + c];
+    for (int r = 0; r < rows; r++) a->out[row + r] = products[r] * j->factors[0];
 }
 
 static void bytes_range(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
-    const bytes_job *j = context;
-    for (int64_t block = 0; block < j->a->n; block += BLOCK)
-        for (int64_t row = begin; row < end; row += VB_CODES_ROWS)
-            for (int64_t c = block; c < vb_min(block + BLOCK, j->a->n); c += COLUMNS)
-                bytes_tile(j, row, (int)vb_min(VB_CODES_ROWS, end - row), c, (int)vb_min(COLUMNS, j->a->n - c));
+    for (int64_t row = begin; row < end; row += VB_CODES_ROWS)
+        bytes_tile(context, row, (int)vb_min(VB_CODES_ROWS, end - row));
 }
 
 static void to_tiles_range(void *context, int worker, int64_t begin, int64_t end) {
@@ -467,29 +504,29 @@ static vb_status bytes_matmul(bytes_job *job, vb_stream *stream) {
     const vb_tmac_matmul_args *a = job->a;
     const vb_cpu_device *device = vb_cpu_device_of(stream);
     const int64_t threads = vb_cpu_pool_threads(device->pool);
-    const bool tiled = device->tiles && 2 * a->n >= VB_CODES_LEAST;
+    const bool tiled = device->tiles && a->n > 1;
     stream->kernel = tiled ? "tmac_bytes_amx" : "tmac_bytes_avx512";
     job->row_of_x = vb_codes_vectors(job->group_bytes) * VB_CODES_X;
-    int64_t pairs, tiles, rows, x, workers, bytes;
+    job->worker_bytes = (2 * a->k + 63) / 64 * 64;
+    int64_t pairs, tiles, rows, x, workers, elements, bytes;
     if (__builtin_mul_overflow(a->groups, 2 * a->n, &pairs) ||
         __builtin_mul_overflow(a->groups, tiled ? vb_codes_whole(2 * a->n) : 0, &tiles) ||
         __builtin_add_overflow(pairs, tiles, &rows) || __builtin_mul_overflow(rows, job->row_of_x + 4, &x) ||
-        __builtin_mul_overflow(a->k, 4 * VB_TMAC_TAKEN + 2, &job->worker_bytes) || job->worker_bytes > INT64_MAX - 64)
-        return VB_OUT_OF_MEMORY;
-    job->worker_bytes = (job->worker_bytes + 63) / 64 * 64;
-    if (__builtin_mul_overflow(threads, job->worker_bytes, &workers) || __builtin_add_overflow(x, workers, &bytes) ||
-        __builtin_add_overflow(bytes, 4 * a->n, &bytes))
+        __builtin_mul_overflow(threads, job->worker_bytes, &workers) || __builtin_add_overflow(x, workers, &bytes) ||
+        __builtin_mul_overflow(a->n, 4 * (a->k + 1), &elements) || __builtin_add_overflow(bytes, elements, &bytes))
         return VB_OUT_OF_MEMORY;
     job->scratch = vb_cpu_scratch(stream, bytes);
     if (!job->scratch) return VB_OUT_OF_MEMORY;
-    job->x = (int8_t *)job->scratch + workers;
+    job->x = job->scratch + workers;
     if (tiled) job->tiles = job->x + pairs * job->row_of_x;
     job->totals = (int32_t *)(job->x + rows * job->row_of_x);
     job->factors = (float *)(job->totals + pairs);
-    vb_cpu_parallel(stream, a->n, vb_tmac_share(a, threads), split_range, job);
+    job->h = job->factors + a->n;
+    vb_cpu_tmac_take(job->h, a, 0, a->n, stream);
+    vb_cpu_parallel(stream, a->n, vb_tmac_share(a), split_range, job);
     const int step = tiled ? VB_CODES_TILE_SIZE : VB_CODES_ROWS;
     if (tiled) vb_cpu_parallel(stream, tiles / VB_CODES_TILE_SIZE, 1, to_tiles_range, job);
-    const int64_t grain = vb_cpu_matrix_grain(stream, a->m, job->row_bytes, step, a->n > BLOCK);
+    const int64_t grain = vb_cpu_matrix_grain(stream, a->m, job->row_bytes, step, a->n > VB_CODES_TILE);
     vb_cpu_parallel(stream, a->m, grain, tiled ? tiles_range : bytes_range, job);
     return VB_OK;
 }
@@ -504,11 +541,11 @@ vb_status vb_cpu_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream)
     }
 #if VB_X86
     const vb_cpu_device *device = vb_cpu_device_of(stream);
-    if (device->vbmi && !device->tiles && args->groups == 1 && args->k > 0 && args->n >= WORDS_COLUMNS) {
+    if (device->words && !device->tiles && args->groups == 1 && args->k > 0 && args->n >= WORDS_COLUMNS) {
         stream->kernel = "tmac_words_vbmi";
         return vb_cpu_tmac_words(args, stream);
     }
-    const bool scaled = job.simd == VB_SIMD_AVX2 || (job.simd == VB_SIMD_AVX512 && !device->tiles);
+    const bool scaled = job.simd != VB_SIMD_PLAIN && (!device->tiles || (args->n > 1 && args->n < TILES_LEAST));
     if (scaled && args->k > 0 && job.group_bytes >= 16) {
         stream->kernel = job.simd == VB_SIMD_AVX512 ? "tmac_scaled_avx512" : "tmac_scaled_avx2";
         return vb_cpu_tmac_scaled(args, stream);

@@ -6,10 +6,6 @@
 
 #include "cpu.h"
 
-#if VB_X86
-#include <immintrin.h>
-#endif
-
 /* The factor of the norm of a column whose elements lie `stride` apart. */
 static inline float vb_tmac_norm_factor(const vb_tmac_matmul_args *a, const float *x, int64_t stride) {
     if (!a->normed) return 1.0f;
@@ -35,41 +31,12 @@ static inline float vb_tmac_greatest(const float *x, int64_t n) {
     return vb_bits_float((uint32_t)most);
 }
 
-enum { VB_TMAC_TAKEN = 4 }; /* columns that are taken at a time */
+/* h[c][k] = columns column + c of the activations, not normed. Threads share the rows of [k][n], of which a line has
+ * elements of many columns. */
+void vb_cpu_tmac_take(float *h, const vb_tmac_matmul_args *a, int64_t column, int64_t columns, vb_stream *stream);
 
-/* h[c][k] = columns column + c of the activations, normed. So many rows of these at a time stay in a cache. */
-static inline void vb_tmac_take(float *h, const vb_tmac_matmul_args *a, int64_t column, int64_t columns) {
-    enum { NEAR = 64 };
-    const float *const x = a->activations + column;
-    if (a->n == 1)
-        memcpy(h, x, (size_t)a->k * 4);
-    else
-        for (int64_t near = 0; near < a->k; near += NEAR) {
-            const int64_t behind = vb_min(near + NEAR, a->k);
-            int64_t c = 0;
-#if VB_X86
-            for (; c + 4 <= columns; c += 4) {
-                int64_t k = near;
-                for (; k + 4 <= behind; k += 4) {
-                    __m128 row[4];
-                    for (int i = 0; i < 4; i++) row[i] = _mm_loadu_ps(x + (k + i) * a->n + c);
-                    _MM_TRANSPOSE4_PS(row[0], row[1], row[2], row[3]);
-                    for (int i = 0; i < 4; i++) _mm_storeu_ps(h + (c + i) * a->k + k, row[i]);
-                }
-                for (; k < behind; k++)
-                    for (int i = 0; i < 4; i++) h[(c + i) * a->k + k] = x[k * a->n + c + i];
-            }
-#endif
-            for (int64_t k = near; k < behind; k++)
-                for (int64_t i = c; i < columns; i++) h[i * a->k + k] = x[k * a->n + i];
-        }
-    for (int64_t c = 0; c < columns; c++) vb_tmac_norm(h + c * a->k, a);
-}
-
-/* How many columns a thread takes at a time: some thousand elements, and no more than its part of all. */
-static inline int64_t vb_tmac_share(const vb_tmac_matmul_args *a, int64_t threads) {
-    return vb_max(vb_min(VB_TMAC_TAKEN, (a->n + threads - 1) / threads), 4096 / vb_max(a->k, 1));
-}
+/* How many columns a thread rounds at a time: some thousand elements. */
+static inline int64_t vb_tmac_share(const vb_tmac_matmul_args *a) { return vb_max(1, 4096 / vb_max(a->k, 1)); }
 
 /* The product by int8 activations with a factor for each eight of them (cpu_tmac_scaled.c), with AVX2. Each group has
  * at least 16 bytes of a row. */

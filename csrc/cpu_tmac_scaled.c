@@ -25,7 +25,8 @@ typedef struct scaled_job {
     int16_t *factors;                 /* [pieces][n][row_of_factors], likewise */
     float *totals;    /* [pieces][n]: of the rounded activations, in units */
     float *units;     /* [n] */
-    char *scratch;    /* of the workers: columns as they are, factors and codes of one */
+    float *h;         /* [n][k] */
+    char *scratch;    /* of the workers: factors and codes of a column */
     int64_t worker_bytes;
     bool long_runs;
     vb_simd simd;
@@ -174,14 +175,12 @@ VB_TARGET_AVX512 static float round_long_runs(int8_t *codes, int16_t *factors, c
 VB_TARGET_AVX2 static void round_range(void *context, int worker, int64_t begin, int64_t end) {
     const scaled_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
-    float *const taken = (float *)(j->scratch + worker * j->worker_bytes);
-    int16_t *factors = (int16_t *)(taken + VB_TMAC_TAKEN * a->k);
+    int16_t *factors = (int16_t *)(j->scratch + worker * j->worker_bytes);
     int8_t *codes = (int8_t *)(factors + (a->k + RUN - 1) / RUN);
     const int64_t vectors = j->row_of_x / VB_CODES_X;
     for (int64_t column = begin; column < end; column++) {
-        const int64_t of = (column - begin) % VB_TMAC_TAKEN;
-        if (of == 0) vb_tmac_take(taken, a, column, vb_min(VB_TMAC_TAKEN, end - column));
-        const float *const h = taken + of * a->k;
+        float *const h = j->h + column * a->k;
+        vb_tmac_norm(h, a);
         const float most = vb_tmac_greatest(h, a->k), unit = most / (MOST_CODE * MOST_FACTOR);
         j->units[column] = unit;
         for (int64_t p = 0; p < j->pieces; p++) {
@@ -302,14 +301,12 @@ vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream)
     job.long_runs = job.simd == VB_SIMD_AVX512 && (a->n > 1 || a->groups > 1);
     job.row_of_factors = job.long_runs ? (job.row_of_x / LONG + 31) / 32 * 32 : job.row_of_x / RUN;
     const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);
-    int64_t rows, x, workers, bytes;
+    job.worker_bytes = (2 * a->k + 127) / 64 * 64;
+    int64_t rows, x, workers, elements, bytes;
     if (__builtin_mul_overflow(job.pieces, a->n, &rows) ||
         __builtin_mul_overflow(rows, job.row_of_x + 2 * job.row_of_factors + 4, &x) ||
-        __builtin_mul_overflow(a->k, 4 * VB_TMAC_TAKEN + 2, &job.worker_bytes) || job.worker_bytes > INT64_MAX - 128)
-        return VB_OUT_OF_MEMORY;
-    job.worker_bytes = (job.worker_bytes + 127) / 64 * 64;
-    if (__builtin_mul_overflow(threads, job.worker_bytes, &workers) || __builtin_add_overflow(x, workers, &bytes) ||
-        __builtin_add_overflow(bytes, 4 * a->n, &bytes))
+        __builtin_mul_overflow(threads, job.worker_bytes, &workers) || __builtin_add_overflow(x, workers, &bytes) ||
+        __builtin_mul_overflow(a->n, 4 * (a->k + 1), &elements) || __builtin_add_overflow(bytes, elements, &bytes))
         return VB_OUT_OF_MEMORY;
     job.scratch = vb_cpu_scratch(stream, bytes);
     if (!job.scratch) return VB_OUT_OF_MEMORY;
@@ -317,7 +314,9 @@ vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream)
     job.factors = (int16_t *)(job.x + rows * job.row_of_x);
     job.totals = (float *)(job.factors + rows * job.row_of_factors);
     job.units = job.totals + rows;
-    vb_cpu_parallel(stream, a->n, vb_tmac_share(a, threads), round_range, &job);
+    job.h = job.units + a->n;
+    vb_cpu_tmac_take(job.h, a, 0, a->n, stream);
+    vb_cpu_parallel(stream, a->n, vb_tmac_share(a), round_range, &job);
     const bool panels = job.simd == VB_SIMD_AVX2;
     const int64_t grain = vb_cpu_matrix_grain(stream, a->m, job.row_bytes, VB_CODES_ROWS, a->n > BLOCK && !panels);
     const vb_cpu_task range = a->n == 1 && a->groups == 1 ? lines_range : panels ? panels_range : scaled_range;

@@ -48,9 +48,9 @@ VB_TARGET_VBMI static void fill_tables(void *context, int worker, int64_t begin,
     const words_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
     const __m512i first = weights_of(0), second = weights_of(1), third = weights_of(2);
-    vb_tmac_take(j->h + begin * a->k, a, j->column + begin, end - begin);
     for (int64_t c = begin; c < end; c++) {
-        const float *const h = j->h + c * a->k;
+        float *const h = j->h + c * a->k;
+        vb_tmac_norm(h, a);
         for (int64_t run = 0; run < j->runs; run++) {
             const int live = (int)vb_min(RUN, a->k - run * RUN);
             const float *v = h + run * RUN;
@@ -335,7 +335,8 @@ vb_status vb_cpu_tmac_words(const vb_tmac_matmul_args *args, vb_stream *stream) 
     job.h = job.scales + most * job.runs;
     for (job.column = 0; job.column < a->n; job.column += job.columns) {
         job.columns = vb_min(most, a->n - job.column);
-        vb_cpu_parallel(stream, job.columns, vb_tmac_share(a, threads), fill_tables, &job);
+        vb_cpu_tmac_take(job.h, a, job.column, job.columns, stream);
+        vb_cpu_parallel(stream, job.columns, vb_tmac_share(a), fill_tables, &job);
         vb_cpu_parallel(stream, registers, block, words_range, &job);
     }
     return VB_OK;
