@@ -310,10 +310,9 @@ VB_TARGET_AVX512 VB_INLINE void runs_avx512(__m512i runs[2], __m512i q[2][4], co
 
 /* Two rows of codes share what is read of x: a core reads half as much as it multiplies. Runs of two vectors are packed
  * into one, so that an instruction multiplies both by their factors. */
-VB_TARGET_AVX512 VB_INLINE void products_avx512(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride,
-                                                int64_t bytes, const int8_t *x, int64_t row_of_x,
-                                                const int16_t *factors, int64_t row_of_factors, const int R,
-                                                const int N) {
+VB_TARGET_AVX512 VB_INLINE void products_avx512(float *sums, const uint8_t *w, int64_t stride, int64_t bytes,
+                                                const int8_t *x, int64_t row_of_x, const int16_t *factors,
+                                                int64_t row_of_factors, const int R, const int N) {
     __m512i sum[8];
     _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) sum[i] = _mm512_setzero_si512();
     for (int64_t b = 0; b < bytes; b += 2 * VECTOR) {
@@ -339,46 +338,29 @@ VB_TARGET_AVX512 VB_INLINE void products_avx512(float (*sums)[VB_CODES_TILE], co
             }
         }
     }
-    float all[8];
     _Pragma("GCC unroll 2") for (int i = 0; i < R * N; i += 4)
-        _mm_storeu_ps(all + i, reduce_products_avx512(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
-    for (int r = 0; r < R; r++)
-        for (int i = 0; i < N; i++) sums[r][i] = all[r * N + i];
+        _mm_storeu_ps(sums + i, reduce_products_avx512(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
 }
 
-#define PRODUCTS(R, N) \
-    VB_TARGET_AVX512 static void products_##R##_##N(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride, \
-                                                   int64_t bytes, const int8_t *x, int64_t row_of_x, \
-                                                   const int16_t *factors, int64_t row_of_factors) { \
-        products_avx512(sums, w, stride, bytes, x, row_of_x, factors, row_of_factors, R, N); \
+#define PRODUCTS(N) \
+    VB_TARGET_AVX512 static void products_##N(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, \
+                                              const int8_t *x, int64_t row_of_x, const int16_t *factors, \
+                                              int64_t row_of_factors) { \
+        int r = 0; \
+        for (; r + 2 <= rows; r += 2) \
+            products_avx512(sums + r * N, w + r * stride, stride, bytes, x, row_of_x, factors, row_of_factors, 2, N); \
+        if (r < rows) \
+            products_avx512(sums + r * N, w + r * stride, stride, bytes, x, row_of_x, factors, row_of_factors, 1, N); \
     }
-PRODUCTS(1, 1)
-PRODUCTS(1, 2)
-PRODUCTS(1, 3)
-PRODUCTS(1, 4)
-PRODUCTS(2, 1)
-PRODUCTS(2, 2)
-PRODUCTS(2, 3)
-PRODUCTS(2, 4)
+PRODUCTS(1)
+PRODUCTS(2)
+PRODUCTS(3)
+PRODUCTS(4)
 
-typedef void (*products_function)(float (*sums)[VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
-                                  const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors);
-
-void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
-                          int rows, const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors,
-                          int n) {
-    enum { MOST = 4 };
-    static const products_function one[] = {NULL, products_1_1, products_1_2, products_1_3, products_1_4};
-    static const products_function two[] = {NULL, products_2_1, products_2_2, products_2_3, products_2_4};
-    int parts = (n + MOST - 1) / MOST;
-    for (int i = 0, columns; i < n; i += columns, parts--) {
-        columns = (n - i + parts - 1) / parts;
-        const int8_t *at = x + i * row_of_x;
-        const int16_t *f = factors + i * row_of_factors;
-        for (int r = 0; r < rows; r += 2)
-            (r + 1 < rows ? two : one)[columns]((float(*)[VB_CODES_TILE]) & sums[r][i], w + r * stride, stride, bytes,
-                                                at, row_of_x, f, row_of_factors);
-    }
+void vb_cpu_code_products(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
+                          int64_t row_of_x, const int16_t *factors, int64_t row_of_factors, int n) {
+    (n == 4 ? products_4 : n == 3 ? products_3 : n == 2 ? products_2 : products_1)(sums, w, stride, bytes, rows, x,
+                                                                                   row_of_x, factors, row_of_factors);
 }
 
 /* The sums of four vectors' elements, of 512 bits. */

@@ -33,9 +33,9 @@ void vb_cpu_code_lines(int32_t *sums, const uint8_t *w, int64_t stride, int64_t 
  * Rows of activations come in groups of 8, 4, 2 or 1, whose vectors alternate. Rows of codes meet a group one after the
  * other, as many bytes of them as leave the group in the first cache. */
 enum { VB_CODES_PANEL_ROWS = 64 };
-/* The bytes of a row of codes, at most `most`, that n rows of activations meet at a time: equal parts of the row. */
-static inline int64_t vb_codes_panel_bytes(int64_t bytes, int64_t n, int64_t most) {
-    const int64_t parts = n < 8 || bytes == 0 ? 1 : (bytes + most - 1) / most;
+/* The bytes of a row of codes, at most `most`, that a group meets at a time: equal parts of the row. */
+static inline int64_t vb_codes_panel_bytes(int64_t bytes, int64_t most) {
+    const int64_t parts = vb_max((bytes + most - 1) / most, 1);
     return vb_codes_vectors((bytes + parts - 1) / parts) * VB_CODES_VECTOR;
 }
 
@@ -69,13 +69,14 @@ static inline int64_t vb_codes_long_place(int64_t r) {
     return r / 32 * 32 + r % 16 / 4 * 8 + r % 32 / 16 * 4 + r % 4;
 }
 
-/* sums[r][i] = the sum of code * x * factor, as vb_cpu_code_sums has it: row i of x begins at x + i * row_of_x, aligned
- * to 64 bytes, the factors of its long runs at factors + i * row_of_factors, of whole pairs of vectors. AVX-512. */
-void vb_cpu_code_products(float sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t *w, int64_t stride, int64_t bytes,
-                          int rows, const int8_t *x, int64_t row_of_x, const int16_t *factors, int64_t row_of_factors,
-                          int n);
+/* sums[r][i] = the sum of code * x * factor of `rows` rows of codes and n <= VB_CODES_LONG_N rows of x, and what
+ * VB_CODES_PAST sums behind them are set to is of no matter. Row i of x begins at x + i * row_of_x, aligned to 64 bytes,
+ * the factors of its long runs at factors + i * row_of_factors, of whole pairs of vectors. With AVX-512. */
+enum { VB_CODES_LONG_N = 4, VB_CODES_PAST = 8 };
+void vb_cpu_code_products(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
+                          int64_t row_of_x, const int16_t *factors, int64_t row_of_factors, int n);
 
-/* The same of a group of n rows of x, whose factors alternate as their vectors do, with AVX2. */
+/* The same of a group of n rows of x with runs of eight, whose factors alternate as their vectors do, with AVX2. */
 void vb_cpu_code_scaled_panel(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
                               const int16_t *factors, int n);
 

@@ -267,7 +267,7 @@ static void panels_range(void *context, int worker, int64_t begin, int64_t end) 
     (void)worker;
     const gemv_job *j = context;
     const vb_w2a8_gemv_args *a = j->a;
-    const int64_t bytes = vb_codes_panel_bytes(a->row_bytes, a->m, NEAR);
+    const int64_t bytes = vb_codes_panel_bytes(a->row_bytes, a->m < 8 ? vb_max(a->row_bytes, 1) : NEAR);
     for (int64_t r = begin; r < end; r += ROWS) {
         const int rows = (int)vb_min(ROWS, end - r);
         float scales[ROWS];

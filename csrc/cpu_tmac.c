@@ -507,13 +507,16 @@ static vb_status bytes_matmul(bytes_job *job, vb_stream *stream) {
     const bool tiled = device->tiles && a->n > 1;
     stream->kernel = tiled ? "tmac_bytes_amx" : "tmac_bytes_avx512";
     job->row_of_x = vb_codes_vectors(job->group_bytes) * VB_CODES_X;
-    job->worker_bytes = (2 * a->k + 63) / 64 * 64;
     int64_t pairs, tiles, rows, x, workers, elements, bytes;
     if (__builtin_mul_overflow(a->groups, 2 * a->n, &pairs) ||
         __builtin_mul_overflow(a->groups, tiled ? vb_codes_whole(2 * a->n) : 0, &tiles) ||
         __builtin_add_overflow(pairs, tiles, &rows) || __builtin_mul_overflow(rows, job->row_of_x + 4, &x) ||
-        __builtin_mul_overflow(threads, job->worker_bytes, &workers) || __builtin_add_overflow(x, workers, &bytes) ||
-        __builtin_mul_overflow(a->n, 4 * (a->k + 1), &elements) || __builtin_add_overflow(bytes, elements, &bytes))
+        __builtin_mul_overflow(a->k, 2, &job->worker_bytes) || job->worker_bytes > INT64_MAX - 64)
+        return VB_OUT_OF_MEMORY;
+    job->worker_bytes = (job->worker_bytes + 63) / 64 * 64;
+    if (__builtin_mul_overflow(threads, job->worker_bytes, &workers) || __builtin_add_overflow(x, workers, &bytes) ||
+        __builtin_mul_overflow(a->n * a->k, 4, &elements) || __builtin_add_overflow(bytes, elements, &bytes) ||
+        __builtin_add_overflow(bytes, 4 * a->n, &bytes))
         return VB_OUT_OF_MEMORY;
     job->scratch = vb_cpu_scratch(stream, bytes);
     if (!job->scratch) return VB_OUT_OF_MEMORY;

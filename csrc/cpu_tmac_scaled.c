@@ -12,9 +12,9 @@
 #include <immintrin.h>
 
 enum { MOST_CODE = 127, MOST_FACTOR = VB_CODES_FACTOR, RUN = VB_CODES_RUN, LONG = VB_CODES_LONG_RUN };
-enum { BLOCK = 8, LINES = 64 };
-/* Of a vector; bytes of a row of codes up to which a first-level cache has eight columns and their factors. */
-enum { FACTORS = VB_CODES_X / RUN, NEAR = 640 };
+enum { LINES = 64 };
+/* Of a vector; bytes of a row of codes up to which a first-level cache has eight columns and their factors, or four. */
+enum { FACTORS = VB_CODES_X / RUN, NEAR = 640, LONG_NEAR = 1536 };
 
 typedef struct scaled_job {
     const vb_tmac_matmul_args *a;
@@ -151,7 +151,7 @@ VB_TARGET_AVX512 static inline __m512i round_sixteen(int8_t *codes, int16_t *fac
     return total;
 }
 
-/* round_runs of long runs: a sum of int32 has up to 128 times 4 * 128 * 4096. */
+/* round_runs of long runs: a sum of int32 has up to 4 times 4 * 128 * 4096 of a vector. */
 VB_TARGET_AVX512 static float round_long_runs(int8_t *codes, int16_t *factors, const float *h, int64_t k, float unit) {
     enum { MANY = 16 * LONG };
     const float in_units = unit > 0 ? 1.0f / unit : 0.0f;
@@ -207,37 +207,44 @@ VB_TARGET_AVX2 static void round_range(void *context, int worker, int64_t begin,
     }
 }
 
-/* Up to VB_CODES_ROWS rows times up to VB_CODES_TILE columns. */
-static void tile(const scaled_job *j, int64_t row, int rows, int64_t column, int columns) {
+/* Rows of a panel times N columns with long runs: all rows meet a piece before the next one. */
+VB_TARGET_AVX512 VB_INLINE void long_panel(const scaled_job *j, int64_t row, int rows, int64_t column, const int N) {
+    enum { ALL = VB_CODES_PANEL_ROWS * VB_CODES_LONG_N };
     const vb_tmac_matmul_args *a = j->a;
-    float products[VB_CODES_ROWS][VB_CODES_TILE] = {{0}};
+    float products[ALL] = {0}, sums[ALL + VB_CODES_PAST];
     for (int64_t p = 0; p < j->pieces; p++) {
         const piece u = piece_at(j, p);
         const int64_t at = p * a->n + column;
-        float sums[VB_CODES_ROWS][VB_CODES_TILE];
         vb_cpu_code_products(sums, (const uint8_t *)a->weights + row * j->row_bytes + u.first, j->row_bytes, u.bytes,
                              rows, j->x + at * j->row_of_x, j->row_of_x, j->factors + at * j->row_of_factors,
-                             j->row_of_factors, columns);
+                             j->row_of_factors, N);
         for (int r = 0; r < rows; r++) {
             const float scale = a->scales ? a->scales[(row + r) * a->groups + u.group] : 1.0f;
-            for (int c = 0; c < columns; c++) products[r][c] += (sums[r][c] - j->totals[at + c]) * scale;
+            for (int c = 0; c < N; c++) products[r * N + c] += (sums[r * N + c] - j->totals[at + c]) * scale;
         }
     }
     for (int r = 0; r < rows; r++)
-        for (int c = 0; c < columns; c++)
-            a->out[(row + r) * a->n + column + c] = products[r][c] * j->units[column + c];
+        for (int c = 0; c < N; c++)
+            a->out[(row + r) * a->n + column + c] = products[r * N + c] * j->units[column + c];
 }
 
-static void scaled_range(void *context, int worker, int64_t begin, int64_t end) {
+VB_TARGET_AVX512 static void long_range(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
     const scaled_job *j = context;
-    for (int64_t block = 0; block < j->a->n; block += BLOCK)
-        for (int64_t row = begin; row < end; row += VB_CODES_ROWS)
-            for (int64_t c = block; c < vb_min(block + BLOCK, j->a->n); c += VB_CODES_TILE)
-                tile(j, row, (int)vb_min(VB_CODES_ROWS, end - row), c, (int)vb_min(VB_CODES_TILE, j->a->n - c));
+    for (int64_t row = begin; row < end; row += VB_CODES_PANEL_ROWS) {
+        const int rows = (int)vb_min(VB_CODES_PANEL_ROWS, end - row);
+        int64_t parts = (j->a->n + VB_CODES_LONG_N - 1) / VB_CODES_LONG_N, columns;
+        for (int64_t column = 0; column < j->a->n; column += columns, parts--)
+            switch (columns = (j->a->n - column + parts - 1) / parts) {
+            case 4: long_panel(j, row, rows, column, 4); break;
+            case 3: long_panel(j, row, rows, column, 3); break;
+            case 2: long_panel(j, row, rows, column, 2); break;
+            default: long_panel(j, row, rows, column, 1);
+            }
+    }
 }
 
-/* The same of N columns with AVX2, whose sums all pieces add to. */
+/* The same with AVX2. */
 VB_TARGET_AVX2 VB_INLINE void panel(const scaled_job *j, int64_t row, int rows, int64_t column, const int N) {
     const vb_tmac_matmul_args *a = j->a;
     float products[VB_CODES_PANEL_ROWS * 8] = {0}, sums[VB_CODES_PANEL_ROWS * 8];
@@ -293,20 +300,24 @@ vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream)
     const vb_tmac_matmul_args *a = args;
     scaled_job job = {.a = a, .row_bytes = (a->k + 3) / 4, .simd = vb_cpu_device_of(stream)->simd};
     job.group_bytes = (job.row_bytes + a->groups - 1) / a->groups;
+    job.long_runs = job.simd == VB_SIMD_AVX512 && (a->n > 1 || a->groups > 1);
     job.piece_bytes = VB_CODES_PIECE;
-    if (job.simd == VB_SIMD_AVX2 && a->n >= 8) job.piece_bytes = vb_codes_panel_bytes(job.group_bytes, a->n, NEAR);
+    if (job.long_runs || a->n >= 8)
+        job.piece_bytes = vb_codes_panel_bytes(job.group_bytes, job.long_runs ? LONG_NEAR : NEAR);
     job.pieces_a_group = (job.group_bytes + job.piece_bytes - 1) / job.piece_bytes;
     job.pieces = job.pieces_a_group * a->groups;
     job.row_of_x = vb_codes_vectors(vb_min(job.group_bytes, job.piece_bytes)) * VB_CODES_X;
-    job.long_runs = job.simd == VB_SIMD_AVX512 && (a->n > 1 || a->groups > 1);
     job.row_of_factors = job.long_runs ? (job.row_of_x / LONG + 31) / 32 * 32 : job.row_of_x / RUN;
     const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);
-    job.worker_bytes = (2 * a->k + 127) / 64 * 64;
     int64_t rows, x, workers, elements, bytes;
     if (__builtin_mul_overflow(job.pieces, a->n, &rows) ||
         __builtin_mul_overflow(rows, job.row_of_x + 2 * job.row_of_factors + 4, &x) ||
-        __builtin_mul_overflow(threads, job.worker_bytes, &workers) || __builtin_add_overflow(x, workers, &bytes) ||
-        __builtin_mul_overflow(a->n, 4 * (a->k + 1), &elements) || __builtin_add_overflow(bytes, elements, &bytes))
+        __builtin_mul_overflow(a->k, 2, &job.worker_bytes) || job.worker_bytes > INT64_MAX - 128)
+        return VB_OUT_OF_MEMORY;
+    job.worker_bytes = (job.worker_bytes + 127) / 64 * 64;
+    if (__builtin_mul_overflow(threads, job.worker_bytes, &workers) || __builtin_add_overflow(x, workers, &bytes) ||
+        __builtin_mul_overflow(a->n * a->k, 4, &elements) || __builtin_add_overflow(bytes, elements, &bytes) ||
+        __builtin_add_overflow(bytes, 4 * a->n, &bytes))
         return VB_OUT_OF_MEMORY;
     job.scratch = vb_cpu_scratch(stream, bytes);
     if (!job.scratch) return VB_OUT_OF_MEMORY;
@@ -317,9 +328,8 @@ vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream)
     job.h = job.units + a->n;
     vb_cpu_tmac_take(job.h, a, 0, a->n, stream);
     vb_cpu_parallel(stream, a->n, vb_tmac_share(a), round_range, &job);
-    const bool panels = job.simd == VB_SIMD_AVX2;
-    const int64_t grain = vb_cpu_matrix_grain(stream, a->m, job.row_bytes, VB_CODES_ROWS, a->n > BLOCK && !panels);
-    const vb_cpu_task range = a->n == 1 && a->groups == 1 ? lines_range : panels ? panels_range : scaled_range;
+    const int64_t grain = vb_cpu_matrix_grain(stream, a->m, job.row_bytes, VB_CODES_ROWS, false);
+    const vb_cpu_task range = job.long_runs ? long_range : a->n == 1 && a->groups == 1 ? lines_range : panels_range;
     vb_cpu_parallel(stream, a->m, grain, range, &job);
     return VB_OK;
 }
