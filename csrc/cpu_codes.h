@@ -69,9 +69,9 @@ static inline int64_t vb_codes_long_place(int64_t r) {
     return r / 32 * 32 + r % 16 / 4 * 8 + r % 32 / 16 * 4 + r % 4;
 }
 
-/* sums[r][i] = the sum of code * x * factor of `rows` rows of codes and n <= VB_CODES_LONG_N rows of x, and what
- * VB_CODES_PAST sums behind them are set to is of no matter. Row i of x begins at x + i * row_of_x, aligned to 64 bytes,
- * the factors of its long runs at factors + i * row_of_factors, of whole pairs of vectors. With AVX-512. */
+/* sums[r][i] = the sum of code * x * factor of `rows` rows of codes and n <= VB_CODES_LONG_N rows of x; up to
+ * VB_CODES_PAST numbers behind these are written, too. Row i of x begins at x + i * row_of_x, aligned to 64 bytes, the
+ * factors of its long runs at factors + i * row_of_factors, of whole pairs of vectors. With AVX-512. */
 enum { VB_CODES_LONG_N = 4, VB_CODES_PAST = 8 };
 void vb_cpu_code_products(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
                           int64_t row_of_x, const int16_t *factors, int64_t row_of_factors, int n);
