@@ -127,7 +127,7 @@ static void rows16(const vb_linear_job *j, dot16 product, int64_t first, int64_t
             double sum = 0;
             for (int64_t p = 0; p < cols; p += piece)
                 product(&sum, (const uint16_t *)j->w.data + r * cols + p, j->x + i * cols + p, vb_min(piece, cols - p));
-            j->y[i * j->w.rows + r] = (float)(sum + (j->bias ? j->bias[r] : 0));
+            *vb_y_at(j, i, r) = (float)(sum + (j->bias ? j->bias[r] : 0));
         }
 }
 #endif
@@ -142,7 +142,7 @@ static void float_rows(const vb_linear_job *j, int64_t first, int64_t n, int64_t
     }
 #endif
     const float *x = j->x + first * j->w.cols;
-    float *y = j->y + first * j->w.rows, buffer[PIECE];
+    float buffer[PIECE];
     for (int64_t r = begin; r < end; r++) {
         double sums[PANEL_ROWS] = {0};
         for (int64_t p = 0; p < j->w.cols; p += PIECE) {
@@ -150,7 +150,7 @@ static void float_rows(const vb_linear_job *j, int64_t first, int64_t n, int64_t
             const float *w = weights(j, r, p, piece, buffer);
             for (int64_t i = 0; i < n; i++) dot[j->simd](&sums[i], w, x + i * j->w.cols + p, piece);
         }
-        for (int64_t i = 0; i < n; i++) y[i * j->w.rows + r] = (float)(sums[i] + (j->bias ? j->bias[r] : 0));
+        for (int64_t i = 0; i < n; i++) *vb_y_at(j, first + i, r) = (float)(sums[i] + (j->bias ? j->bias[r] : 0));
     }
 }
 
@@ -175,7 +175,7 @@ static void float_panels(const vb_linear_job *j, char *scratch, int64_t begin, i
             }
             for (int64_t q = 0; q < height; q++)
                 for (int64_t c = 0; c < width; c++)
-                    j->y[(i + q) * j->w.rows + r + c] = sums[q * VB_PANEL + c] + (j->bias ? j->bias[r + c] : 0);
+                    *vb_y_at(j, i + q, r + c) = sums[q * VB_PANEL + c] + (j->bias ? j->bias[r + c] : 0);
         }
     }
 }
@@ -232,9 +232,10 @@ static void int8_panels(const vb_linear_job *j, const vb_linear_code *code, char
                 code->panel(scratch, j, r, width, c);
                 code->times(sums, scratch, j->q + c * j->n + i, n);
             }
-            for (int64_t k = 0; k < n; k++)
-                for (int t = 0; t < width; t++)
-                    j->y[(i + k) * j->w.rows + r + t] = sums[k * code->lanes + t] + (j->bias ? j->bias[r + t] : 0);
+            for (int64_t k = 0; k < n; k++) {
+                float *y = vb_y_at(j, i + k, r);
+                for (int t = 0; t < width; t++) y[t] = sums[k * code->lanes + t] + (j->bias ? j->bias[r + t] : 0);
+            }
         }
     }
 }
@@ -361,6 +362,112 @@ vb_status vb_cpu_linear_choices(const vb_expert_linear_args *a, vb_stream *strea
     const int64_t rows = a->k * a->w.rows;
     vb_cpu_parallel(stream, rows, vb_cpu_matrix_grain(stream, rows, c.job.row_bytes, 16, false), choices_range, &c);
     return VB_OK;
+}
+
+/* ---- several rows of x for each of many experts -------------------------------------------------------------------
+ *
+ * Also one job. A unit is UNIT rows of an expert for all choices of this expert. */
+
+enum { TOGETHER = 4096, UNIT = 64 }; /* choices that are rounded, or gathered, at a time, where no expert has more */
+
+typedef struct experts_job {
+    vb_linear_job job; /* of expert 0; x or q are of the choices from `first` on */
+    const vb_expert_linear_args *args;
+    const int64_t *order, *ends;
+    const int64_t *active; /* experts that have choices */
+    int64_t first;
+    float *gathered; /* x, where it is not rounded */
+    vb_cpu_task rows;
+} experts_job;
+
+static int64_t first_choice(const int64_t *ends, int64_t expert) { return expert > 0 ? ends[expert - 1] : 0; }
+
+static vb_linear_job job_of_expert(const experts_job *c, int64_t e) {
+    const int64_t first = first_choice(c->ends, e);
+    vb_linear_job j = c->job;
+    j.n = c->ends[e] - first, j.places = c->order + first;
+    j.w.data = (const char *)j.w.data + e * j.w.rows * j.row_bytes;
+    if (j.bias) j.bias += e * j.w.rows;
+    if (j.q) j.q += (first - c->first) * j.chunks;
+    j.x = c->gathered ? c->gathered + (first - c->first) * j.w.cols : NULL;
+#if VB_X86
+    j.order = j.q && j.n < INT8_PANEL_ROWS ? code_of(&j).order : NULL;
+#endif
+    return j;
+}
+
+static const float *x_of_choice(const experts_job *c, int64_t i) {
+    return c->args->x + c->order[i] / (c->args->x_per_choice ? 1 : c->args->k) * c->job.w.cols;
+}
+
+static void experts_range(void *context, int worker, int64_t begin, int64_t end) {
+    const experts_job *c = context;
+    const int64_t rows = c->job.w.rows, units = (rows + UNIT - 1) / UNIT;
+    for (int64_t u = begin; u < end; u++) {
+        vb_linear_job j = job_of_expert(c, c->active[u / units]);
+        c->rows(&j, worker, u % units * UNIT, vb_min(u % units * UNIT + UNIT, rows));
+    }
+}
+
+static void experts_gather(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const experts_job *c = context;
+    for (int64_t i = begin; i < end; i++)
+        memcpy(c->gathered + i * c->job.w.cols, x_of_choice(c, c->first + i), (size_t)c->job.w.cols * 4);
+}
+
+#if VB_X86
+static void experts_round(void *context, int worker, int64_t begin, int64_t end) {
+    (void)worker;
+    const experts_job *c = context;
+    for (int64_t k = begin; k < end; k++) {
+        const int64_t i = c->first + k / c->job.chunks, chunk = k % c->job.chunks, e = c->args->ids[c->order[i]];
+        vb_linear_job j = job_of_expert(c, e);
+        j.x = x_of_choice(c, i);
+        j.q += chunk * j.n + i - first_choice(c->ends, e) - chunk; /* as of one row of x */
+        j.n = 1;
+        vb_cpu_linear_round(&j, chunk, chunk + 1);
+    }
+}
+#endif
+
+/* Multiplies `experts` of them that have `choices`. */
+static vb_status multiply_experts(experts_job *c, int64_t experts, int64_t choices, vb_stream *stream) {
+#if VB_X86
+    if (by_int8(&c->job)) {
+        if (!int8_prepare(&c->job, choices, stream)) return VB_OUT_OF_MEMORY;
+        vb_cpu_parallel(stream, choices * c->job.chunks, 32, experts_round, c);
+        c->rows = int8_range;
+    }
+#endif
+    if (!c->job.q) {
+        const int64_t bytes = PANEL_BYTES * vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);
+        c->job.worker_bytes = PANEL_BYTES;
+        c->job.scratch = vb_cpu_scratch(stream, bytes + choices * c->job.w.cols * 4);
+        if (!c->job.scratch) return VB_OUT_OF_MEMORY;
+        c->gathered = (float *)(c->job.scratch + bytes);
+        vb_cpu_parallel(stream, choices, vb_cpu_grain(c->job.w.cols), experts_gather, c);
+    }
+    vb_cpu_parallel(stream, experts * ((c->job.w.rows + UNIT - 1) / UNIT), 1, experts_range, c);
+    return VB_OK;
+}
+
+vb_status vb_cpu_linear_experts(const vb_expert_linear_args *a, const int64_t *order, const int64_t *ends,
+                                vb_stream *stream) {
+    if (a->w.layout != VB_STORED) return VB_UNSUPPORTED;
+    int64_t *active = malloc((size_t)a->experts * sizeof *active), count = 0;
+    if (!active) return VB_OUT_OF_MEMORY;
+    for (int64_t e = 0; e < a->experts; e++)
+        if (ends[e] > first_choice(ends, e)) active[count++] = e;
+    experts_job c = {new_job(a->y, NULL, &a->w, a->bias, 1, stream), a, order, ends, active, 0, NULL, float_range};
+    vb_status status = VB_OK;
+    for (int64_t i = 0, end; i < count && status == VB_OK; i = end) {
+        c.active = active + i, c.first = first_choice(ends, active[i]);
+        for (end = i + 1; end < count && ends[active[end]] - c.first <= TOGETHER;) end++;
+        status = multiply_experts(&c, end - i, ends[active[end - 1]] - c.first, stream);
+    }
+    free(active);
+    return status;
 }
 
 vb_status vb_cpu_weight_packed_size(int64_t *bytes, const vb_weight *w, vb_device *device) {

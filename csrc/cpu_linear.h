@@ -37,6 +37,7 @@ typedef struct vb_linear_job {
     int64_t row_bytes, chunk_bytes, block_bytes; /* of w */
     int64_t chunks;                              /* of a row, the last one padded with zeros */
     vb_x_chunk *q;     /* [chunks][n] */
+    const int64_t *places; /* the rows of y, for each row of x; NULL: 0, 1, ... */
     const uint8_t *order; /* of the groups of q (vb_linear_code), or NULL */
     vb_simd simd;
     char *scratch; /* of the workers */
@@ -49,8 +50,14 @@ enum {
     VB_PANEL_SCRATCH = 16 * VB_CHUNK + 2 * 16 * 16 * 4 + VB_PANEL_ROWS_OF_X * 16 * 4 + 4096
 };
 
-/* vb_expert_linear of one token. */
+VB_INLINE float *vb_y_at(const vb_linear_job *j, int64_t i, int64_t r) {
+    return j->y + (j->places ? j->places[i] : i) * j->w.rows + r;
+}
+
+/* vb_expert_linear of one token; and of several, whose choices are `order` by expert: those of e end at ends[e]. */
 vb_status vb_cpu_linear_choices(const vb_expert_linear_args *args, vb_stream *stream);
+vb_status vb_cpu_linear_experts(const vb_expert_linear_args *args, const int64_t *order, const int64_t *ends,
+                                vb_stream *stream);
 
 #if VB_X86
 /* Rounds x for chunks begin..end-1 of [chunks][n]. */

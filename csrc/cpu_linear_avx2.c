@@ -302,7 +302,7 @@ FN void rows_of_type(vb_dtype type, const vb_linear_job *j, int64_t r, int64_t i
             sum = _mm256_fmadd_ps(dot, factor, sum);
         }
     }
-    j->y[i * j->w.rows + r] = sum8(sum) + (j->bias ? j->bias[r] : 0);
+    *vb_y_at(j, i, r) = sum8(sum) + (j->bias ? j->bias[r] : 0);
 }
 
 /* ---- panels: 8 weight rows, one a lane, against many rows of x --------------------------------------------------- */

@@ -366,7 +366,7 @@ FN void rows_of_type(vb_dtype type, int64_t bytes, int blocks, int together, con
     }
 #pragma GCC unroll 4
     for (int t = 0; t < together; t++)
-        j->y[i * j->w.rows + r + t] = _mm512_reduce_add_ps(sum[t]) + (j->bias ? j->bias[r + t] : 0);
+        *vb_y_at(j, i, r + t) = _mm512_reduce_add_ps(sum[t]) + (j->bias ? j->bias[r + t] : 0);
 }
 
 /* ---- panels: 16 weight rows, one a lane, against many rows of x -------------------------------------------------- */

@@ -188,7 +188,7 @@ FN void rows_of_type(vb_dtype type, int64_t bytes, int together, const vb_linear
 #pragma GCC unroll 4
     for (int t = 0; t < together; t++) {
         const __m512 all = _mm512_sub_ps(sum[t], _mm512_zextps256_ps512(mins[t]));
-        j->y[i * j->w.rows + r + t] = _mm512_reduce_add_ps(all) + (j->bias ? j->bias[r + t] : 0);
+        *vb_y_at(j, i, r + t) = _mm512_reduce_add_ps(all) + (j->bias ? j->bias[r + t] : 0);
     }
 }
 

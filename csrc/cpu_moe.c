@@ -75,23 +75,6 @@ vb_status vb_cpu_route(const vb_route_args *args, vb_stream *stream) {
 
 /* ---- expert_linear ----------------------------------------------------------------------------------------------- */
 
-/* The products of the choices order[0..count) with their expert: one product of their rows, gathered where they are
- * several. */
-static vb_status multiply_expert(const vb_expert_linear_args *a, int64_t expert, const int64_t *order, int64_t count,
-                                 float *gathered, vb_stream *stream) {
-    vb_weight w = a->w;
-    w.data = (const char *)w.data + expert * w.rows * vb_bytes_of(w.type, w.cols);
-    const float *bias = a->bias ? a->bias + expert * w.rows : NULL;
-    const int64_t share = a->x_per_choice ? 1 : a->k; /* choices with one row of x */
-    if (count == 1)
-        return vb_cpu_linear(a->y + order[0] * w.rows, a->x + order[0] / share * w.cols, &w, bias, 1, stream);
-    float *x = gathered, *y = gathered + count * w.cols;
-    for (int64_t i = 0; i < count; i++) memcpy(x + i * w.cols, a->x + order[i] / share * w.cols, (size_t)w.cols * 4);
-    const vb_status status = vb_cpu_linear(y, x, &w, bias, count, stream);
-    for (int64_t i = 0; i < count; i++) memcpy(a->y + order[i] * w.rows, y + i * w.rows, (size_t)w.rows * 4);
-    return status;
-}
-
 vb_status vb_cpu_expert_linear(const vb_expert_linear_args *args, vb_stream *stream) {
     const vb_expert_linear_args *a = args;
     const int64_t choices = a->n * a->k;
@@ -99,21 +82,16 @@ vb_status vb_cpu_expert_linear(const vb_expert_linear_args *args, vb_stream *str
         if (a->ids[i] < 0 || a->ids[i] >= a->experts) return VB_INVALID_ARGUMENT;
     if (a->n == 1) return vb_cpu_linear_choices(a, stream);
     /* A counting sort: the choices of expert e end up at order[ends[e - 1]..ends[e]). */
-    int64_t *ends = calloc((size_t)a->experts + (size_t)choices, sizeof *ends), *order = ends + a->experts, most = 0;
+    int64_t *ends = calloc((size_t)a->experts + (size_t)choices, sizeof *ends), *order = ends + a->experts;
     if (!ends) return VB_OUT_OF_MEMORY;
     for (int64_t i = 0; i < choices; i++) ends[a->ids[i]]++;
     for (int64_t e = 0, end = 0; e < a->experts; e++) {
-        most = vb_max(most, ends[e]);
         const int64_t begin = end;
         end += ends[e];
         ends[e] = begin;
     }
     for (int64_t i = 0; i < choices; i++) order[ends[a->ids[i]]++] = i;
-    float *gathered = most > 1 ? malloc((size_t)(most * (a->w.rows + a->w.cols)) * 4) : NULL;
-    vb_status status = most > 1 && !gathered ? VB_OUT_OF_MEMORY : VB_OK;
-    for (int64_t e = 0, begin = 0; e < a->experts && status == VB_OK; begin = ends[e++])
-        if (ends[e] > begin) status = multiply_expert(a, e, order + begin, ends[e] - begin, gathered, stream);
-    free(gathered);
+    const vb_status status = vb_cpu_linear_experts(a, order, ends, stream);
     free(ends);
     return status;
 }
