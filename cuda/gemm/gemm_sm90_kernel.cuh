@@ -122,12 +122,38 @@ VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, 
     return true;
 }
 
-// Writes a warp's 16 rows from (row, column) on of the results of a linear layer.
+// Writes a warp's 16 rows from (row, column) on of the results of a linear layer. Where C is whole vectors, neighbours
+// exchange pairs: a lane then has four columns, and a quad writes 64 bytes of a row at once.
 template <int N>
 VB_DEVICE void store_rows_linear(const GemmProblem<float> &p, const float (&sum)[N / 2], int row, int column) {
+    static_assert(N % 16 == 0, "pairs of eight columns");
     const int lane = threadIdx.x % 32;
-    row += lane / 4, column += lane % 4 * 2;
+    const bool odd = lane % 2, vectors = p.n % 4 == 0 && ((uintptr_t)p.c | (uintptr_t)p.bias) % 16 == 0;
+    row += lane / 4;
     const float inverse[2] = {row < p.m ? p.inverse[row] : 0.0f, row + 8 < p.m ? p.inverse[row + 8] : 0.0f};
+    if (vectors) {
+#pragma unroll
+        for (int j = 0; j < N / 8; j += 2) {
+            const int at = column + 8 * (j + odd) + lane % 4 / 2 * 4;
+            float4 bias = make_float4(0, 0, 0, 0);
+            if (p.bias && at < p.n) bias = *reinterpret_cast<const float4 *>(p.bias + at);
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                const float2 first = make_float2(sum[4 * j + 2 * h], sum[4 * j + 2 * h + 1]),
+                             second = make_float2(sum[4 * j + 4 + 2 * h], sum[4 * j + 5 + 2 * h]);
+                const float2 sent = odd ? first : second,
+                             got = make_float2(__shfl_xor_sync(all_lanes, sent.x, 1),
+                                               __shfl_xor_sync(all_lanes, sent.y, 1)),
+                             left = odd ? got : first, right = odd ? second : got;
+                if (row + 8 * h >= p.m || at >= p.n) continue;
+                *reinterpret_cast<float4 *>(p.c + (row + 8 * h) * p.c_stride + at) =
+                    make_float4(fmaf(left.x, inverse[h], bias.x), fmaf(left.y, inverse[h], bias.y),
+                                fmaf(right.x, inverse[h], bias.z), fmaf(right.y, inverse[h], bias.w));
+            }
+        }
+        return;
+    }
+    column += lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < N / 8; j++) {
         const int at = column + 8 * j;
