@@ -257,6 +257,9 @@ func expertLinearOp() *Op {
 			Case{Label: "qwen3-30b-a3b_up", Type: t, Dims: []int{1, 8, 128, 2048, 768}, Bench: true, Large: true},
 			Case{Label: "qwen3-30b-a3b_down", Type: t, Dims: []int{1, 8, 128, 768, 2048}, Flags: "each", Bench: true, Large: true},
 			Case{Label: "qwen3-30b-a3b_prompt_up", Type: t, Dims: []int{512, 8, 128, 2048, 768}, Bench: true, Large: true})
+		if t == tensor.Q4_K || t == tensor.F32 { // more choices than the CPU takes at a time
+			cases = append(cases, Case{Label: "choices", Type: t, Dims: []int{1100, 4, 7, 512, 16}})
+		}
 		if !t.Quantized() {
 			cases = append(cases, Case{Label: "odd_columns", Type: t, Dims: []int{2, 3, 5, 127, 9}}, Case{Label: "odd_columns", Type: t, Dims: []int{33, 2, 3, 129, 7}, Flags: "each_bias"})
 		}
