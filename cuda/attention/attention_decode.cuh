@@ -5,7 +5,8 @@
 // The size of a launch depends on the GPU alone, so that a captured launch serves a sequence of any length.
 //
 //   in turns  grid (blocks of a tile, tiles of a sequence, sequences). The blocks of a tile are clusters. Few keys: the
-//             first cluster takes them, its blocks send each other their parts, and the other clusters end at once.
+//             first cluster takes them, its blocks send each other their parts, and the other clusters end at once. Keys
+//             for the warps of one block: the first block takes them, and sends nothing.
 //             Many keys: clusters take turns. On Hopper the number of parts is a power of two, and parts meet in pairs,
 //             then pairs of pairs; else parts meet in the workspace
 //   planned   many sequences of different lengths: each block finds its keys and tile, and all blocks have equally many
@@ -50,6 +51,7 @@ struct Part {
     KeyRange all;            // keys of the tile
     int first, stride, end;  // this warp's keys: 16 at first + i * stride, below end
     int parts, slot, first_slot; // of the tile, in the workspace
+    bool alone;                  // one block has all keys: its cluster's others have none
 };
 
 // The keys that any of a tile's tokens sees, by each lane for itself.
@@ -89,7 +91,7 @@ VB_DEVICE Part tile_in_turns(const AttentionShape &a, int cluster) {
 
 // In turns: the part of these keys for a warp. The warp's first unit does not depend on the number of units.
 // Units go to the blocks of a cluster first, then to the warps of a block: a few units spread over many
-// multiprocessors.
+// multiprocessors. Where a warp of one block has no more than a unit, they stay with this block: no part is sent.
 template <int WARPS>
 VB_DEVICE void take_turn(Part *part, KeyRange all, const DecodePlan &plan) {
     const int turn = plan.cluster * WARPS * unit_keys, clusters = (int)gridDim.x / plan.cluster,
@@ -103,10 +105,12 @@ VB_DEVICE void take_turn(Part *part, KeyRange all, const DecodePlan &plan) {
 #if __CUDA_ARCH__ < 900
     part->parts = smaller(part->parts, 1 + (int)(plan.spread * sqrtf((float)keys / turn)));
 #endif
+    part->alone = plan.cluster > 1 && keys <= WARPS * unit_keys;
+    const int cluster = part->alone ? 1 : plan.cluster; // blocks that share keys
     part->all = all;
-    part->first = start + index * turn + ((int)(threadIdx.x / 32) * plan.cluster + rank) * unit_keys;
-    part->stride = part->parts * turn;
-    part->end = index < part->parts ? all.hi : 0;
+    part->first = start + index * turn + ((int)(threadIdx.x / 32) * cluster + rank) * unit_keys;
+    part->stride = part->parts * cluster * WARPS * unit_keys;
+    part->end = index < part->parts && rank < cluster ? all.hi : 0;
 }
 
 // Every warp adds up the sequences' lengths, 32 at a time, and finds the block's own keys. Returns false where there is

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     // reads it again when the kernel before this one has ended.
     // Both readings are compared at the end, so that no warp waits for the second.
     int foretold = 0;
-    part.first = part.stride = part.end = 0;
+    part.first = part.stride = part.end = 0, part.alone = false;
     if (!PLANNED && plan.foretold) {
         find_cache();
         if (a.seq == 1) foretold = position_of(a, part.b, 0);
@@ -232,7 +232,8 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
         take_turn<warps>(&part, keys_at(a, position), plan);
         next = part.first, slot = ring, filled = 0;
     }
-    if (part.slot - part.first_slot >= part.parts) return;
+    const int senders = part.alone ? 1 : cluster, rank = cluster > 1 ? cluster_rank() : 0; // senders of parts
+    if (part.slot - part.first_slot >= part.parts || rank >= senders) return;
     // One warp adds the sink, a key whose value is zero. Earlier, the sink would make the weights of keys halves below
     // 6e-5.
     if (__builtin_expect(a.sinks && part.first == first_unit(part.all), false)) {
@@ -265,7 +266,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
         }
     __syncthreads();
     // This block gets the parts of `mine` items from each of its cluster, itself among them.
-    const int rank = cluster > 1 ? cluster_rank() : 0, mine = part.rows * row_items / cluster;
+    const int mine = part.rows * row_items / senders;
     for (int item = threadIdx.x; item < part.rows * row_items; item += threads) {
         const int row = item / row_items, d = item % row_items * 4;
         const RowPart x = add_parts(
@@ -273,7 +274,7 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
             [&](int w) {
                 return *reinterpret_cast<const float4 *>(shared + w * ring_bytes + (row * out_stride + d) * 4);
             });
-        if (cluster > 1) {
+        if (senders > 1) {
             const int to = item / mine, at = rank * mine + item - to * mine;
             const unsigned box = cluster_address(&mailbox, to);
             send4(cluster_address(&inbox->out[at], to), box, x.out);
@@ -283,10 +284,10 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
             inbox->stats[item] = make_float2(x.max, x.sum);
         }
     }
-    if (cluster > 1) mailbox_wait(&mailbox);
+    if (senders > 1) mailbox_wait(&mailbox);
     const auto whole = [&](int item) { // the sum over the cluster's keys
         return add_parts(
-            cluster, [&](int r) { return inbox->stats[r * mine + item]; },
+            senders, [&](int r) { return inbox->stats[r * mine + item]; },
             [&](int r) { return inbox->out[r * mine + item]; });
     };
     const auto row_of = [&](int item) { return (rank * mine + item) / row_items; };
