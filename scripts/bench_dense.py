@@ -509,7 +509,8 @@ def main():
     cases += [(gemm, F32, m, k, n) for k, n in ((2048, 11008), (4096, 4096), (4096, 14336), (14336, 4096)) for m in (4, 16, 32, 64, 128)]
     cases += [(gemv, type, k, n) for type in (F32, BF16, F16) for k, n in ((4096, 4096), (4096, 14336), (14336, 4096))]
     cases += [(linear, type, m, 4096, n) for type in (F32, BF16, F16) for n in (4096, 14336) for m in (1, 16, 64)]
-    cases += [(linear, type, m, 2048, 11008, *f32) for type in (BF16, F16) for m in (512, 2048) for f32 in ((), (True,))]
+    cases += [(linear, type, m, k, n, *f32) for type in (BF16, F16) for k, n in ((2048, 11008), (11008, 2048), (4096, 14336))
+              for m in (512, 2048) for f32 in ((), (True,))]
     cases += [(gemm, type, m, 2048, 11008) for type in (BF16, F16) for m in (512, 2048)]
     cases += [(matmul, F32, n, "nn", 1, "ieee") for n in (1024, 2048, 4096)]
     cases += [(matmul, F32, n, "nn", 1, "tf32") for n in (1024, 2048, 4096, 8192)]
