@@ -5,8 +5,8 @@
 // The size of a launch depends on the GPU alone, so that a captured launch serves a sequence of any length.
 //
 //   in turns  grid (blocks of a tile, tiles of a sequence, sequences). The blocks of a tile are clusters. Few keys: the
-//             first cluster takes them, its blocks send each other their parts, and the other clusters end at once. Keys
-//             for the warps of one block: the first block takes them, and sends nothing.
+//             first cluster takes them, its blocks send each other their parts, and the other clusters end at once. So
+//             few that each warp of a block has a unit at most: the first block takes them, and sends nothing.
 //             Many keys: clusters take turns. On Hopper the number of parts is a power of two, and parts meet in pairs,
 //             then pairs of pairs; else parts meet in the workspace
 //   planned   many sequences of different lengths: each block finds its keys and tile, and all blocks have equally many
