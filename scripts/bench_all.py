@@ -67,6 +67,7 @@ STEPS = [
     ops("ops", "^Linear/qwen2.5-3b.*packed$"),
     ops("formats", "^Linear/qwen2.5-3b_(ffn_up|prefill)_(1|2|8|32|512)x.*_packed$"),
     ("moe", 3, script("bench_models.py", f"--device cuda {PEER} --suite moe -p 512,2048 -n 128 --vibrant {{vibrant}} --out {{out}} " + models("qwen3-30b-a3b") + " " + models("gpt-oss-20b", types="mxfp4")), ""),
+    ("alone", 1, script("bench_models.py", "--device cuda --suite alone --rounds 2 -p 512 -n 128 --vibrant {vibrant} --out {out} " + models(*QWEN)), ""),
     ("small", 1, script("bench_models.py", "--device cuda --suite small -p 512 -n 256 --parallel 16 --vibrant {vibrant} --out {out} " + models("smollm2-135m", types="q4_1") + " " + models("gemma3-270m")), ""),
     ("dense layouts", 3, script("bench_dense.py", "--library {library} --out {out}/dense.jsonl"), ""),
     ("fused_update", 1, script("bench_adapter.py", "--library {library} --save"), ""),
