@@ -41,20 +41,23 @@ struct N4Tile {
     static constexpr bool offsets = P::small && P::zero != 0;
     static constexpr bool takes_two = P::small || P::e4m3; // scales become floats one by one
 
-    // One warp quantizes a row, of which v are 4 elements of each 128 a lane. TWO: clears the row two below.
+    // One warp quantizes a row, of which v are 4 elements of each 128 a lane. TWO: words of every other scale go to the
+    // row two below, and zeros to their places here, as zeros do to the places of the other words there.
     template <bool TWO>
     static VB_DEVICE void quantize(uint8_t *out, const float4 (&v)[P::depth / 128], int row, int lane) {
         const Quantization q = quantization_of(v);
         if (lane == 0) reinterpret_cast<float *>(out + scale)[row] = q.scale;
-        uint8_t *to = out + row * 128 + lane % 4 * 16 + lane / 4 % 4 * 4 + lane / 16 * 512;
+        const int word = lane / 4 % 4, odd = P::e4m3 ? word % 2 : word / 2; // of the word's scale
+        uint8_t *const to = out + row * 128 + lane % 4 * 16 + word * 4 + lane / 16 * 512;
+        uint8_t *const values = TWO && odd ? to + 256 : to, *const zeros = odd ? to : to + 256;
 #pragma unroll
         for (int i = 0; i < P::depth / 128; i++) {
             const QuantizedWord w = quantize_word(v[i], q.inverse);
-            *reinterpret_cast<uint32_t *>(to + 1024 * i) = w.high;
-            *reinterpret_cast<uint32_t *>(to + 1024 * i + 64) = w.low;
+            *reinterpret_cast<uint32_t *>(values + 1024 * i) = w.high;
+            *reinterpret_cast<uint32_t *>(values + 1024 * i + 64) = w.low;
             if constexpr (TWO)
-                *reinterpret_cast<uint32_t *>(to + 1024 * i + 256) =
-                    *reinterpret_cast<uint32_t *>(to + 1024 * i + 320) = 0;
+                *reinterpret_cast<uint32_t *>(zeros + 1024 * i) =
+                    *reinterpret_cast<uint32_t *>(zeros + 1024 * i + 64) = 0;
             if constexpr (lane_sums != 0) {
                 constexpr int lanes = P::sixteens ? 4 : 8; // that share a scale
                 int sum = 128 * w.high_sum + w.low_sum;
@@ -134,15 +137,8 @@ VB_DEVICE void n4_multiply(float (&sum)[2], const LaneTile<Block> &tile, const u
     float total[2] = {0, 0};             // small, e4m3
 #pragma unroll
     for (int q = 0; q < P::depth / 64; q++) {
-        const uint4 *const codes = reinterpret_cast<const uint4 *>(x) + 32 * q;
-        const uint4 four = codes[lane];
-        uint32_t b[4] = {four.x, four.y, four.z, four.w};
-        if constexpr (TWO) { // of the odd scales
-            const uint4 others = codes[lane ^ 16];
-            b[3] = others.w;
-            if constexpr (P::e4m3) b[1] = others.y;
-            else b[2] = others.z;
-        }
+        const uint4 four = reinterpret_cast<const uint4 *>(x)[32 * q + lane];
+        const uint32_t b[4] = {four.x, four.y, four.z, four.w};
         constexpr int together = TWO ? 2 : 1; // scales that share an accumulator
         if constexpr (P::e4m3) {
 #pragma unroll
