@@ -146,7 +146,7 @@ const char *vb_jit_decode(vb_dtype type);
 cu_address vb_jit_book(vb_dtype type, const vb_jit_device *device);
 vb_status vb_jit_load_books(vb_jit_device *device);
 
-/* Texts that kernels share: of ptx_rows.c, and of ptx_transformer.c. */
+/* Texts that kernels share: of ptx_greatest.c, and of ptx_transformer.c. */
 extern const char vb_jit_best[], vb_jit_quantize[];
 
 #endif

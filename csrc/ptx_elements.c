@@ -1,4 +1,4 @@
-/* ptx_elements.c: element-wise operations and conversions of GPUs whose kernels the driver compiles. */
+/* ptx_elements.c: element-wise operations, conversions and copies of GPUs whose kernels the driver compiles. */
 #include "fits.h"
 #include "ptx_strided.h"
 
@@ -209,4 +209,31 @@ kernel ENTRY(s32 *x, u64 n) threads(256) {
 vb_status vb_jit_increment_i32(int32_t *x, int64_t n, vb_stream *stream) {
     const vb_jit_filling f = {.source = increment};
     return vb_jit_launch(stream, "ptx_increment_i32", &f, (n + 255) / 256, 1, 1, 256, VB_JIT_PARAMETERS(&x, &n));
+}
+
+static const char mul_rows[] = VB_PTX_SOURCE(
+kernel ENTRY(TYPE *out, TYPE *a, f32 *factors, u64 cols) threads(256) {
+    u64 row = u64(block.x) * cols;
+    f32 factor = factors[block.x];
+    for (u64 i = u64(thread.x); i < cols; i += 256) out[row + i] = a[row + i] * factor;
+});
+
+vb_status vb_jit_mul_rows(void *out, const void *a, const float *factors, vb_dtype type, int64_t rows,
+    int64_t cols, vb_stream *stream) {
+    const vb_jit_filling f = {.source = mul_rows, .type = vb_jit_type(type)};
+    return vb_jit_launch(stream, "ptx_mul_rows", &f, rows, 1, 1, 256, VB_JIT_PARAMETERS(&out, &a, &factors, &cols));
+}
+
+/* Elements are copied as bits. */
+static const char copy_columns[] = VB_PTX_SOURCE(
+kernel ENTRY(TYPE *out, TYPE *in, u64 out_cols, u64 out_first, u64 in_cols, u64 in_first, u64 cols) threads(256) {
+    u64 to = u64(block.x) * out_cols + out_first, from = u64(block.x) * in_cols + in_first;
+    for (u64 i = u64(thread.x); i < cols; i += 256) out[to + i] = in[from + i];
+});
+
+vb_status vb_jit_copy_columns(void *out, int64_t out_cols, int64_t out_first, const void *in, int64_t in_cols,
+    int64_t in_first, vb_dtype type, int64_t rows, int64_t cols, vb_stream *stream) {
+    const vb_jit_filling f = {.source = copy_columns, .type = vb_dtype_block_bytes(type) == 4 ? "u32" : "u16"};
+    return vb_jit_launch(stream, "ptx_copy_columns", &f, rows, 1, 1, 256,
+                         VB_JIT_PARAMETERS(&out, &in, &out_cols, &out_first, &in_cols, &in_first, &cols));
 }

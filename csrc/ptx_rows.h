@@ -1,5 +1,5 @@
-/* ptx_rows.h: how the threads of a block share rows. ptx_rows.c has the kernels, ptx_parts.c the texts of rows that
- * stay with a block in parts. Not installed. */
+/* ptx_rows.h: how the threads of a block share rows: in registers (ptx_rows.c, which has the kernels), through shared
+ * memory (ptx_staged.c), in parts (ptx_parts.c, ptx_norms.c), and by blocks that stay (ptx_ahead.c). Not installed. */
 #ifndef VB_PTX_ROWS_H
 #define VB_PTX_ROWS_H
 
@@ -28,6 +28,20 @@ extern const struct vb_jit_part_texts {
     {"FIRST_EDGE", vb_jit_part_texts.first_edge}, {"SECOND_EDGE", vb_jit_part_texts.second_edge}, \
     {"LAST_EDGE", vb_jit_part_texts.last_edge}, {"REST", (p).parts > (p).kept ? vb_jit_part_texts.rest : ""}, \
     {"WHOLE", vb_jit_part_texts.whole}
+
+/* Plans for rows in shared memory, which move on to registers; false where a block has no room for them. */
+bool vb_jit_stage(row_plan *plan, int64_t rows, int64_t cols, int64_t size, int parameters,
+    const vb_jit_device *device);
+
+/* What fills the gaps of a kernel for rows in shared memory. `hold_weight` keeps a parameter of the thread's columns in
+ * registers, from where `held_weight` takes it; `weight` reads it where they are too many. */
+extern const struct vb_jit_staged_texts {
+    const char *find, *finish, *read, *write, *mask, *bring_first, *bring_next, *bring_this, *if_there, *hold_weight,
+        *hold_bias, *hold_both, *held_weight, *held_bias, *parameters, *weight, *bias;
+} vb_jit_staged_texts;
+#define VB_JIT_STAGED_TEXTS {"IF_THERE", vb_jit_staged_texts.if_there}, \
+    {"BRING_FIRST", vb_jit_staged_texts.bring_first}, {"BRING_NEXT", vb_jit_staged_texts.bring_next}, \
+    {"BRING_THIS", vb_jit_staged_texts.bring_this}
 
 /* Norms of rows in parts (ptx_norms.c). `mean`: the layer norm. */
 vb_status vb_jit_norm_in_parts(const char *name, const row_plan *plan, bool mean, void *out, const void *in,
