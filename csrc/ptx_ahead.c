@@ -1,9 +1,8 @@
-/* ptx_ahead.c: layer norms of 16 bits by blocks that stay, for GPUs of 9.0 and newer: rows that are no whole number of
- * vectors, and those of which other kernels leave threads idle. A thread copies the vectors that it computes into
- * shared memory, DEPTH rows ahead, so that no other thread waits for them. It keeps weight and bias of its columns in
- * registers for all rows of its block, which begin equally far behind a vector. A row is summed before the row ahead of
- * it is written: until its sums are wanted, all warps have told them. The BLOCKS blocks of a cluster share a long row,
- * whose weight and bias one multiprocessor could not keep. */
+/* ptx_ahead.c: norms of 16 bits by blocks that stay, for GPUs of 9.0 and newer: layer norms of rows that are no whole
+ * number of vectors, those of which other kernels leave threads idle, and long rows of both norms. A thread copies the
+ * vectors that it computes into shared memory, DEPTH rows ahead, so that no other thread waits for them. It keeps weight and bias of its columns in registers for all rows of its block, which begin equally far behind
+ * a vector. A row is summed before the row ahead of it is written: until its sums are wanted, all warps have told them.
+ * The BLOCKS blocks of a cluster share a long row, whose weight and bias one multiprocessor could not keep. */
 #include "ptx_rows.h"
 
 #include <math.h>
@@ -48,13 +47,13 @@ kernel ENTRY(TYPE *output, TYPE *input, f32 *weight, f32 *bias, u64 cols, u32 ro
     unroll (d : DEPTH) BRING
     into = lane * EACH;
     u32 from = into;
-    f32 w[PARTS][EACH], b[PARTS][EACH];
-    KEEP
+    KEEP_WEIGHT
+    KEEP_BIAS
     COUNT
     for (u32 k = 0; k <= mine; k += 1) {
         copy_async_wait(DEPTH - 2);
         if (k < mine) {
-            MOMENTS
+            SUMS
             from += size;
             if (from >= DEPTH * size) from = from - DEPTH * size;
         }
@@ -65,7 +64,7 @@ kernel ENTRY(TYPE *output, TYPE *input, f32 *weight, f32 *bias, u64 cols, u32 ro
                 f32 x[EACH];
                 if (WHOLE || at < length) {
                     load(x, ring[0][part][into]);
-                    unroll (e : EACH) x[e] = fma(fma(x[e], inverse, behind), w[part][e], b[part][e]);
+                    unroll (e : EACH) x[e] = RESULT;
                     if (WHOLE || at >= shift && at + EACH <= length) {
                         store(to[part * stride], x);
                     } else {
@@ -81,36 +80,31 @@ kernel ENTRY(TYPE *output, TYPE *input, f32 *weight, f32 *bias, u64 cols, u32 ro
     if (BLOCKS > 1) cluster_barrier();
 });
 static const char whole[] = "(part >= SHIFTED && part + 1 < PARTS)";
-/* Weight and bias of a thread's columns. What a vector has outside of the row meets any number. */
-static const char keep_whole[] = VB_PTX_SOURCE(
-    u32 last = u32(cols) - 4;
-    unroll (part : PARTS) unroll (q : EACH / 4) {
-        f32 v[4];
-        u32 at = min(first + (part * stride + q * 4), last);
-        load_fixed(v, weight[at]);
-        unroll (e : 4) w[part][q * 4 + e] = v[e];
-        load_fixed(v, bias[at]);
-        unroll (e : 4) b[part][q * 4 + e] = v[e];
-    }
-);
-static const char keep_shifted[] = VB_PTX_SOURCE(
-    u32 last = (u32(cols) - 1) / 4 * 4;
-    unroll (by : 4) if ((0 - shift & 3) == by) {
-        unroll (part : PARTS) {
-            f32 v[EACH / 4 + 1][4];
-            unroll (q : EACH / 4 + 1) {
-                u32 at = min(first + (part * stride + q * 4) - shift - by, last);
-                load_fixed(v[q], weight[at]);
-            }
-            unroll (e : EACH) w[part][e] = v[(e + by) / 4][(e + by) % 4];
-            unroll (q : EACH / 4 + 1) {
-                u32 at = min(first + (part * stride + q * 4) - shift - by, last);
-                load_fixed(v[q], bias[at]);
-            }
-            unroll (e : EACH) b[part][e] = v[(e + by) / 4][(e + by) % 4];
-        }
-    }
-);
+/* A parameter of a thread's columns. What a vector has outside of the row meets any number. */
+#define KEEP_WHOLE(w, p) VB_PTX_SOURCE( \
+    f32 w[PARTS][EACH]; \
+    unroll (part : PARTS) unroll (q : EACH / 4) { \
+        f32 v[4]; \
+        u32 at = min(first + (part * stride + q * 4), u32(cols) - 4); \
+        load_fixed(v, p[at]); \
+        unroll (e : 4) w[part][q * 4 + e] = v[e]; \
+    } \
+)
+#define KEEP_SHIFTED(w, p) VB_PTX_SOURCE( \
+    f32 w[PARTS][EACH]; \
+    unroll (by : 4) if ((0 - shift & 3) == by) { \
+        unroll (part : PARTS) { \
+            f32 v[EACH / 4 + 1][4]; \
+            unroll (q : EACH / 4 + 1) { \
+                u32 at = min(first + (part * stride + q * 4) - shift - by, (u32(cols) - 1) / 4 * 4); \
+                load_fixed(v[q], p[at]); \
+            } \
+            unroll (e : EACH) w[part][e] = v[(e + by) / 4][(e + by) % 4]; \
+        } \
+    } \
+)
+static const char weight_whole[] = KEEP_WHOLE(w, weight), weight_shifted[] = KEEP_SHIFTED(w, weight);
+static const char bias_whole[] = KEEP_WHOLE(b, bias), bias_shifted[] = KEEP_SHIFTED(b, bias);
 /* The next row's vectors, and where the one after it goes. What a vector has behind the row is zeros. */
 static const char bring[] = VB_PTX_SOURCE({
     if (coming < mine) {
@@ -152,21 +146,55 @@ static const char count_elements[] = VB_PTX_SOURCE(
         of_record[p] = f32(counted);
     }
 );
-/* The mean of a warp's elements and the squares of distances from it, told to the block. A thread takes its elements
- * less its first one, so that what it subtracts of the squares is small (Chan et al. 1979, "Updating formulae"). */
+/* A warp's record of row k, told to all blocks of the cluster. */
+static const char tell[] = VB_PTX_SOURCE(
+    u32 place = k % SLOTS;
+    if (BLOCKS > 1) {
+        if (lane % 32 < BLOCKS)
+            store_in_rank(records[place][rank * (LANES / 32) + lane / 32], record, told[place], lane % 32);
+    } else {
+        if (lane % 32 == 0) {
+            store(records[place][lane / 32], record);
+            barrier_arrive(told[place]);
+        }
+    }
+);
+/* All warps' records of row k - 1. */
+static const char hear[] = VB_PTX_SOURCE(
+    f32 read[READS][2] = 0;
+    u32 known = (k - 1) % SLOTS;
+    barrier_wait(told[known], (k - 1) / SLOTS & 1);
+    if (BLOCKS > 1 && lane == 0) barrier_expect(told[known], RECORDS * 8);
+    unroll (p : READS) {
+        u32 number = p * 32 + lane % 32;
+        if (number < RECORDS) load(read[p], records[known][number]);
+    }
+);
+/* A thread's vector of a part, of which elements outside of the row are 0. */
+static const char take[] = VB_PTX_SOURCE(
+    load(x, ring[0][part][from]);
+    FIRST
+    if (WHOLE == 0) {
+        if (at < shift || at + EACH > length)
+            unroll (e : EACH) if (at + e < shift || at + e >= length) x[e] = 0;
+    }
+);
+
+/* ---- layer norm: a record is the mean of a warp's elements and the squares of distances from it ------------------ */
+
+/* A thread takes its elements less its first one, so that what it subtracts of the squares is small (Chan et al. 1979,
+ * "Updating formulae"). */
+static const char less_first[] = VB_PTX_SOURCE(
+    if (part == 0) base = x[EACH - 1];
+    unroll (e : EACH) x[e] = x[e] - base;
+);
 static const char moments[] = VB_PTX_SOURCE({
     f32 base = 0, sum = 0, squares = 0, record[2];
     unroll (part : PARTS) {
         u32 at = first + part * stride;
         f32 x[EACH];
         if (part + 1 < PARTS || at < length) {
-            load(x, ring[0][part][from]);
-            if (part == 0) base = x[EACH - 1];
-            unroll (e : EACH) x[e] = x[e] - base;
-            if (WHOLE == 0) {
-                if (at < shift || at + EACH > length)
-                    unroll (e : EACH) if (at + e < shift || at + e >= length) x[e] = 0;
-            }
+            TAKE
             unroll (e : EACH) {
                 sum += x[e];
                 squares = fma(x[e], x[e], squares);
@@ -183,27 +211,12 @@ static const char moments[] = VB_PTX_SOURCE({
     unroll (i : 5) squares += shuffle_xor(squares, 1 << i);
     record[0] = mean;
     record[1] = squares;
-    u32 place = k % SLOTS;
-    if (BLOCKS > 1) {
-        if (lane % 32 < BLOCKS)
-            store_in_rank(records[place][rank * (LANES / 32) + lane / 32], record, told[place], lane % 32);
-    } else {
-        if (lane % 32 == 0) {
-            store(records[place][lane / 32], record);
-            barrier_arrive(told[place]);
-        }
-    }
+    TELL
 });
-static const char merge[] = VB_PTX_SOURCE(
-    f32 read[READS][2] = 0, of_row = 0, spread = 0;
-    u32 known = (k - 1) % SLOTS;
-    barrier_wait(told[known], (k - 1) / SLOTS & 1);
-    if (BLOCKS > 1 && lane == 0) barrier_expect(told[known], RECORDS * 8);
-    unroll (p : READS) {
-        u32 number = p * 32 + lane % 32;
-        if (number < RECORDS) load(read[p], records[known][number]);
-        of_row = fma(read[p][0], of_record[p], of_row);
-    }
+static const char merge_moments[] = VB_PTX_SOURCE(
+    HEAR
+    f32 of_row = 0, spread = 0;
+    unroll (p : READS) of_row = fma(read[p][0], of_record[p], of_row);
     unroll (i : 5) of_row += shuffle_xor(of_row, 1 << i);
     of_row = of_row * share;
     unroll (p : READS) {
@@ -213,6 +226,40 @@ static const char merge[] = VB_PTX_SOURCE(
     unroll (i : 5) spread += shuffle_xor(spread, 1 << i);
     f32 inverse = rsqrt(fma(spread, share, eps)), behind = 0.0 - of_row * inverse;
 );
+static const char normed[] = "fma(fma(x[e], inverse, behind), w[part][e], b[part][e])";
+
+/* ---- RMS norm: a record is the squares of a warp's elements ------------------------------------------------------ */
+
+static const char squares[] = VB_PTX_SOURCE({
+    f32 sum = 0, record[2] = 0;
+    unroll (part : PARTS) {
+        u32 at = first + part * stride;
+        f32 x[EACH];
+        if (part + 1 < PARTS || at < length) {
+            TAKE
+            unroll (e : EACH) sum = fma(x[e], x[e], sum);
+        }
+    }
+    unroll (i : 5) sum += shuffle_xor(sum, 1 << i);
+    record[0] = sum;
+    TELL
+});
+static const char merge_squares[] = VB_PTX_SOURCE(
+    HEAR
+    f32 sum = 0;
+    unroll (p : READS) sum += read[p][0];
+    unroll (i : 5) sum += shuffle_xor(sum, 1 << i);
+    f32 inverse = rsqrt(fma(sum, share, eps));
+);
+static const char scaled[] = "x[e] * inverse * w[part][e]";
+
+/* What each operation fills the kernel with; `parameters` are those of each column. */
+static const struct operation {
+    int parameters;
+    const char *first, *count, *sums, *merge, *result;
+} operations[] = {
+    [true] = {2, less_first, count_elements, moments, merge_moments, normed},
+    [false] = {1, "", "", squares, merge_squares, scaled}};
 
 typedef struct plan { int64_t blocks, parts, lanes, depth, together; } plan;
 
@@ -281,10 +328,11 @@ static double worth(const plan *p, int64_t rows, int64_t vectors, int64_t apart,
 }
 
 /* How a cluster shares a long row. */
-static plan shared_plan(int64_t rows, int64_t cols, const vb_jit_device *device) {
+static plan shared_plan(int64_t rows, int64_t cols, int parameters, const vb_jit_device *device) {
     enum { MOST_BLOCKS = 8, MOST_PARTS = 5, MOST_TOGETHER = 4, DEPTH = 4, LEAST_THREADS = 256, MOST_THREADS = 1024,
-        OF_PART = 16, OTHERS = 56 };
+        OTHERS = 56 };
     const int64_t vectors = (cols + (cols % EACH ? 2 * EACH - 2 : 0)) / EACH, apart = rows_apart(cols);
+    const int64_t of_part = EACH * parameters; /* registers */
     plan best = {0};
     double most = 0;
     for (int64_t blocks = 2; blocks <= MOST_BLOCKS; blocks++)
@@ -293,7 +341,7 @@ static plan shared_plan(int64_t rows, int64_t cols, const vb_jit_device *device)
                 plan p = {.blocks = blocks, .parts = parts, .depth = DEPTH, .together = together};
                 p.lanes = (vectors + blocks * parts * WARP - 1) / (blocks * parts * WARP) * WARP;
                 const int64_t threads = p.lanes * together;
-                if ((parts - 1) * blocks * p.lanes * EACH > cols || threads * (OF_PART * parts + OTHERS) > REGISTERS ||
+                if ((parts - 1) * blocks * p.lanes * EACH > cols || threads * (of_part * parts + OTHERS) > REGISTERS ||
                     threads < LEAST_THREADS || threads > MOST_THREADS ||
                     together * shared_of(&p) > device->shared_bytes)
                     continue;
@@ -303,20 +351,20 @@ static plan shared_plan(int64_t rows, int64_t cols, const vb_jit_device *device)
     return best;
 }
 
-bool vb_jit_norm_ahead(vb_status *status, const char *name, void *out, const void *in, const float *weight,
-    const float *bias, vb_dtype type, int64_t rows, int64_t cols, float eps, vb_stream *stream) {
+bool vb_jit_norm_ahead(vb_status *status, const char *name, bool mean, void *out, const void *in,
+    const float *weight, const float *bias, vb_dtype type, int64_t rows, int64_t cols, float eps, vb_stream *stream) {
     enum { LEAST = 2049, MOST = 13312, LEAST_WHOLE = 3073, MOST_WHOLE = 4095, LONG_WHOLE = 20001, LONGEST = 1 << 17,
         ROWS = 4, ROWS_OF_CLUSTER = 2, CLUSTERS = 12010 }; /* columns; rows of a block; the driver that knows them */
+    const struct operation *o = operations + mean;
     vb_jit_device *device = vb_jit_of(stream);
     const bool aligned = ((uintptr_t)out | (uintptr_t)in | (uintptr_t)weight | (uintptr_t)bias) % 16 == 0;
-    const bool shifted = cols % EACH != 0, middle = shifted ? cols >= LEAST && cols <= MOST
-        : cols >= LEAST_WHOLE && cols <= MOST_WHOLE;
+    const bool shifted = cols % EACH != 0, middle = mean && (shifted ? cols >= LEAST && cols <= MOST
+        : cols >= LEAST_WHOLE && cols <= MOST_WHOLE);
     const bool longer = cols >= (shifted ? MOST + 1 : LONG_WHOLE) && cols <= LONGEST &&
         device->driver_version >= CLUSTERS;
-    if (device->target < 90 || type == VB_F32 || !weight || !bias || !aligned || rows > INT32_MAX ||
-        (!middle && !longer))
+    if (device->target < 90 || type == VB_F32 || !weight || (o->parameters > 1 && !bias) || !aligned || rows > INT32_MAX || (!middle && !longer))
         return false;
-    const plan p = longer ? shared_plan(rows, cols, device) : plan_of(cols, device);
+    const plan p = longer ? shared_plan(rows, cols, o->parameters, device) : plan_of(cols, device);
     if (p.together == 0) return false;
     float share = 1.0f / (float)cols;
     const int64_t records = p.blocks * p.lanes / WARP, apart = rows_apart(cols);
@@ -324,9 +372,11 @@ bool vb_jit_norm_ahead(vb_status *status, const char *name, void *out, const voi
         .constants = {{"LANES", p.lanes}, {"BLOCKS", p.blocks}, {"RECORDS", records},
                       {"READS", (records + WARP - 1) / WARP}, {"EACH", EACH}, {"PARTS", p.parts}, {"SHIFTED", shifted},
                       {"DEPTH", p.depth}, {"SLOTS", SLOTS}, {"LEAST_BLOCKS", p.together}},
-        .texts = {{"CLUSTER", longer ? "cluster(BLOCKS)" : ""}, {"KEEP", shifted ? keep_shifted : keep_whole},
-                  {"WHOLE", whole}, {"BRING", bring}, {"COUNT", count_elements}, {"MOMENTS", moments},
-                  {"MERGE", merge}}};
+        .texts = {{"CLUSTER", longer ? "cluster(BLOCKS)" : ""},
+                  {"KEEP_WEIGHT", shifted ? weight_shifted : weight_whole},
+                  {"KEEP_BIAS", o->parameters < 2 ? "" : shifted ? bias_shifted : bias_whole}, {"WHOLE", whole},
+                  {"BRING", bring}, {"COUNT", o->count}, {"SUMS", o->sums}, {"MERGE", o->merge}, {"TAKE", take},
+                  {"FIRST", o->first}, {"TELL", tell}, {"HEAR", hear}, {"RESULT", o->result}}};
     int64_t groups = device->multiprocessors * p.together, least = ROWS * groups;
     if (longer) {
         groups = vb_jit_clusters(&f, name, p.blocks, (int)p.lanes, device) / apart * apart;

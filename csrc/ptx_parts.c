@@ -136,6 +136,9 @@ const struct vb_jit_part_texts vb_jit_part_texts = {
  * parameters that are on their way. Times of an H100 chose them (docs/experiments/2026-11-27-plain-build.md). */
 typedef struct width { int64_t threads, blocks, kept, rows; } width;
 
+/* Bytes of rows: what a warp has in registers at once, of which whole vectors are not divided, and of rows that are. */
+enum { OF_WARP = 3 << 9, LEAST = 7 << 9 };
+
 /* Of two rows a block: most percent of threads with a vector in the last part, too, less what a width loses. */
 static width pair_of(int64_t bytes, int64_t longest) {
     static const struct { width w; int64_t loss; } all[] = {
@@ -151,6 +154,7 @@ static width pair_of(int64_t bytes, int64_t longest) {
 }
 
 static width width_of(int64_t bytes, bool shifted, int parameters, bool pairs) {
+    if (pairs && bytes < LEAST) return (width){32, 16, 8, 2};
     if (pairs && bytes <= (shifted ? 4080 : 6 << 10)) return (width){128, 6, 4, 2};
     if (pairs && bytes <= 28 << 10) return pair_of(bytes, bytes + 14 * shifted);
     if (pairs) return bytes <= 64 << 10 ? (width){512, 2, 2, 2} : (width){1024, 1, 2, 2};
@@ -186,13 +190,14 @@ static bool divide(row_plan *p, int64_t cols, int64_t size, int parameters, bool
  * memory (ptx_rows.c). Times of an H100 and an H200 chose them
  * (docs/experiments/2026-11-28-ptx-norms.md, 2026-11-28-ptx-norms-h200.md). */
 bool vb_jit_divide(row_plan *p, int64_t rows, int64_t cols, int64_t size, int parameters, const vb_jit_device *device) {
-    enum { LEAST = 7 << 9 };
     const int64_t bytes = cols * size;
     const bool shifted = bytes % 16 != 0, longest = parameters == 1 && bytes > 64 << 10;
-    const bool shares = size == 2 && (parameters == 2 || longest);
-    if (bytes < LEAST || (parameters == 2 && size == 2 && shifted && bytes < 5 << 10)) return false;
+    const bool of_warp = parameters > 0 && size == 2 && !shifted && bytes > OF_WARP && bytes < LEAST;
+    const bool staged = parameters == 2 && size == 2 && shifted && bytes < 5 << 10;
+    if (!of_warp && (bytes < LEAST || staged)) return false;
+    const bool shares = of_warp || (size == 2 && (parameters == 2 || longest));
     const width two = width_of(bytes, shifted, parameters, true);
     const bool pairs = shares && rows * 10 >= 17 * two.blocks * two.rows * device->multiprocessors;
     return (pairs && divide(p, cols, size, parameters, true, device)) ||
-           divide(p, cols, size, parameters, false, device);
+           (!of_warp && divide(p, cols, size, parameters, false, device));
 }

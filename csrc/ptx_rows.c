@@ -229,8 +229,7 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
         p.lanes = p.threads = LONG_THREADS;
     }
     p.full = p.vectors && p.registers && p.rounds <= 2 && cols == p.lanes * p.each * p.rounds;
-    const bool sparse = p.vectors && shares && cols > 64 && cols < 512 &&
-        p.rounds * p.lanes * p.each * 10 > 11 * cols;
+    const bool sparse = p.vectors && shares && cols >= 24 && cols < 512 && cols % 64 != 0;
     if (arrays == 1 && aligned && !vb_jit_divide(&p, rows, cols, size, parameters, device) && (!p.vectors || sparse))
         vb_jit_stage(&p, rows, cols, size, parameters, device);
     while (p.steps < 5 && 1 << p.steps < p.lanes) p.steps++;
@@ -419,7 +418,8 @@ static vb_status run_norm(const char *name, bool mean, bool sum, void *sums, voi
         return run_single(mean ? "ptx_layer_norm_single" : "ptx_rms_norm_single", mean ? single_mean : single_square,
             out, a, weight, bias, type, rows, eps, stream);
     vb_status status;
-    if (mean && vb_jit_norm_ahead(&status, name, out, a, weight, bias, type, rows, cols, eps, stream)) return status;
+    if (!sum && vb_jit_norm_ahead(&status, name, mean, out, a, weight, bias, type, rows, cols, eps, stream))
+        return status;
     float share = 1.0f / (float)cols;
     const row_plan p = plan_of(type, rows, cols, (uintptr_t)sums | (uintptr_t)out | (uintptr_t)a | (uintptr_t)b |
         (uintptr_t)weight | (uintptr_t)bias, sum ? 2 : 1, 1 + mean, vb_jit_of(stream));

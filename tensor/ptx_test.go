@@ -166,7 +166,7 @@ func TestOpsInterpreted(t *testing.T) {
 	byCapability := map[string]string{"80": texts}
 	for _, capability := range []string{"70", "75", "90"} {
 		byCapability[capability] = t.TempDir()
-		run("ptx", "^(Add|Softmax|LayerNorm|Linear|LinearAdd|NormQKV|NormSwiGLU|Attention|Argmax)$", capability, byCapability[capability])
+		run("ptx", "^(Add|Softmax|RMSNorm|LayerNorm|Linear|LinearAdd|NormQKV|NormSwiGLU|Attention|Argmax)$", capability, byCapability[capability])
 	}
 	// They serve the backend cuda where no library does.
 	if library := csrc.CUDALibrary(); os.Getenv("VIBRANT_LIBRARY") == "" && strings.Contains(library, "no libvibrant_cuda.so") {

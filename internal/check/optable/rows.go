@@ -90,10 +90,16 @@ func rowOps() []*Op {
 	return []*Op{softmaxOp(), rmsNormOp(), layerNormOp(), addRMSNormOp(), argmaxOp(), topKOp()}
 }
 
+// sharedRows are rows that clusters of blocks share, several rows each, where a GPU has one multiprocessor, and where it has 132.
+func sharedRows() []Case {
+	return append(each([]tensor.DType{tensor.F16, tensor.BF16}, Case{Label: "long_several", Dims: []int{19, 20008}},
+		Case{Label: "odd_longer_several", Dims: []int{17, 20011}}), Case{Label: "half_long_several", Type: tensor.BF16, Dims: []int{201, 30012}})
+}
+
 func softmaxOp() *Op {
 	return &Op{
 		Name: "Softmax", InPlace: true, Outputs: sameShape,
-		Cases: append(each(floats, slices.Concat(rowCases, narrowCases)...),
+		Cases: append(slices.Concat(each(floats, slices.Concat(rowCases, narrowCases)...), sharedRows()),
 			Case{Label: "extremes", Type: tensor.F32, Dims: []int{7, 3}, Flags: "extremes"},
 			Case{Label: "narrow_extremes", Type: tensor.F32, Dims: []int{147, 33}, Flags: "extremes"}),
 		Inputs: func(g *Generator, c Case) []*Array {
@@ -122,7 +128,7 @@ func softmaxOp() *Op {
 }
 
 func rmsNormOp() *Op {
-	cases := each(floats, rowCases...)
+	cases := append(each(floats, rowCases...), sharedRows()...)
 	cases = append(cases, Case{Label: "no_weight", Type: tensor.F32, Dims: []int{3, 255}, Flags: "plain"})
 	return &Op{
 		Name: "RMSNorm", Cases: cases, InPlace: true, Outputs: sameShape,
@@ -154,10 +160,9 @@ func layerNormOp() *Op {
 	cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16}, Case{Label: "odd_several", Dims: []int{25, 2603}},
 		Case{Label: "half_vectors_several", Dims: []int{19, 3308}})...)
 	cases = append(cases, Case{Label: "odd_several", Type: tensor.F16, Dims: []int{1613, 3301}})
-	// Clusters of blocks that share long rows, likewise.
-	cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16}, Case{Label: "long_several", Dims: []int{19, 20008}},
-		Case{Label: "odd_long_several", Dims: []int{17, 13315}}, Case{Label: "vectors_several", Dims: []int{21, 3208}})...)
-	cases = append(cases, Case{Label: "half_long_several", Type: tensor.BF16, Dims: []int{201, 30012}})
+	cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16}, Case{Label: "odd_long_several", Dims: []int{17, 13315}},
+		Case{Label: "vectors_several", Dims: []int{21, 3208}})...)
+	cases = append(cases, sharedRows()...)
 	return &Op{
 		Name: "LayerNorm", Cases: cases, InPlace: true, Outputs: sameShape,
 		Inputs: func(g *Generator, c Case) []*Array {
