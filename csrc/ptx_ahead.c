@@ -1,8 +1,9 @@
-/* ptx_ahead.c: norms of 16 bits by blocks that stay, for GPUs of 9.0 and newer: layer norms of rows that are no whole
- * number of vectors, those of which other kernels leave threads idle, and long rows of both norms. A thread copies the
- * vectors that it computes into shared memory, DEPTH rows ahead, so that no other thread waits for them. It keeps weight and bias of its columns in registers for all rows of its block, which begin equally far behind
- * a vector. A row is summed before the row ahead of it is written: until its sums are wanted, all warps have told them.
- * The BLOCKS blocks of a cluster share a long row, whose weight and bias one multiprocessor could not keep. */
+/* ptx_ahead.c: norms by blocks that stay, for GPUs of 9.0 and newer: layer norms of 16-bit rows that are no whole
+ * number of vectors, or of which other kernels leave threads idle, and long rows of both norms. A thread copies vectors
+ * that it computes into shared memory, DEPTH rows ahead, so that no other thread waits for them. It keeps weight and
+ * bias of its columns in registers for all rows of its block, which begin equally far behind a vector. A row is summed
+ * before the row ahead of it is written: until its sums are wanted, all warps have told them. The BLOCKS blocks of a
+ * cluster share a long row, whose weight and bias one multiprocessor could not keep. */
 #include "ptx_rows.h"
 
 #include <math.h>
@@ -253,17 +254,16 @@ static const char merge_squares[] = VB_PTX_SOURCE(
 );
 static const char scaled[] = "x[e] * inverse * w[part][e]";
 
-/* What each operation fills the kernel with; `parameters` are those of each column. */
+/* What an operation fills the kernel with: the layer norm, else the RMS norm. */
 static const struct operation {
-    int parameters;
     const char *first, *count, *sums, *merge, *result;
 } operations[] = {
-    [true] = {2, less_first, count_elements, moments, merge_moments, normed},
-    [false] = {1, "", "", squares, merge_squares, scaled}};
+    [true] = {less_first, count_elements, moments, merge_moments, normed},
+    [false] = {"", "", squares, merge_squares, scaled}};
 
 typedef struct plan { int64_t blocks, parts, lanes, depth, together; } plan;
 
-enum { EACH = 8, WARP = 32, VECTOR = 16, REGISTERS = 65536, THREADS = 2048 };
+enum { WARP = 32, VECTOR = 16, REGISTERS = 65536, THREADS = 2048 };
 
 /* Bytes of shared memory of a block and of its barriers, with what the GPU keeps for itself. */
 static int64_t shared_of(const plan *p) {
@@ -273,7 +273,7 @@ static int64_t shared_of(const plan *p) {
 
 /* Blocks that a multiprocessor holds of threads with so many vectors each. */
 static int64_t together_of(const plan *p, const vb_jit_device *device) {
-    enum { OF_PART = 22, OTHERS = 31 };
+    enum { OF_PART = 18, OTHERS = 40 };
     const int64_t registers = (OF_PART * p->parts + OTHERS + 7) / 8 * 8;
     const int64_t most[] = {REGISTERS / (p->lanes * registers), THREADS / p->lanes,
         device->shared_bytes / shared_of(p)};
@@ -282,27 +282,33 @@ static int64_t together_of(const plan *p, const vb_jit_device *device) {
     return least;
 }
 
-/* Two or three vectors a thread where these leave a multiprocessor three blocks, else the fewest that leave it two,
- * else four. Times of an H200 chose them (docs/experiments/2026-11-28-ptx-ahead.md). */
-static plan plan_of(int64_t cols, const vb_jit_device *device) {
-    enum { FEW = 3, MOST = 6, ALONE = 4 };
-    const int64_t vectors = (cols + 2 * EACH - 2) / EACH; /* of the row that begins farthest behind one */
-    for (int64_t wanted = 3; wanted >= 1; wanted--) {
-        for (int64_t parts = 2; parts <= (wanted == 3 ? FEW : MOST); parts++) {
-            plan p = {.blocks = 1, .parts = wanted > 1 ? parts : ALONE, .depth = wanted > 1 ? 3 : 4};
+/* A warp where it holds the row; else three vectors a thread where these leave a multiprocessor four blocks, two or
+ * three where they leave it three, the fewest that leave it two, or four. Times of an H200 chose them
+ * (docs/experiments/2026-11-28-ptx-ahead.md, 2026-11-28-ptx-short.md). */
+static plan plan_of(int64_t cols, int64_t each, const vb_jit_device *device) {
+    enum { OF_WARP = 12 };
+    static const struct { int64_t wanted, least, most, depth; } all[] = {
+        {4, 3, 3, 3}, {3, 2, 3, 3}, {2, 2, 6, 3}, {1, 4, 4, 4}};
+    const int64_t vectors = (cols + 2 * each - 2) / each; /* of the row that begins farthest behind one */
+    if (vectors <= WARP * 7) {
+        const int64_t parts = (vectors + WARP - 1) / WARP;
+        return (plan){.blocks = 1, .parts = parts, .lanes = WARP, .depth = 3, .together = OF_WARP};
+    }
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (int64_t parts = all[i].least; parts <= all[i].most; parts++) {
+            plan p = {.blocks = 1, .parts = parts, .depth = all[i].depth};
             p.lanes = (vectors + p.parts * WARP - 1) / (p.parts * WARP) * WARP;
             p.together = together_of(&p, device);
-            const bool there = (p.parts - 1) * p.lanes * EACH <= cols; /* all vectors but a thread's last */
-            if (there && p.together >= wanted) return p;
+            const bool there = (p.parts - 1) * p.lanes * each <= cols; /* all vectors but a thread's last */
+            if (there && p.together >= all[i].wanted) return p;
         }
-    }
     return (plan){0};
 }
 
 /* So many rows from each other rows begin equally far behind a vector. */
-static int64_t rows_apart(int64_t cols) {
-    int64_t apart = EACH;
-    while (apart > 1 && cols * (apart / 2) % EACH == 0) apart /= 2;
+static int64_t rows_apart(int64_t cols, int64_t each) {
+    int64_t apart = each;
+    while (apart > 1 && cols * (apart / 2) % each == 0) apart /= 2;
     return apart;
 }
 
@@ -328,11 +334,11 @@ static double worth(const plan *p, int64_t rows, int64_t vectors, int64_t apart,
 }
 
 /* How a cluster shares a long row. */
-static plan shared_plan(int64_t rows, int64_t cols, int parameters, const vb_jit_device *device) {
+static plan shared_plan(int64_t rows, int64_t cols, int64_t each, int parameters, const vb_jit_device *device) {
     enum { MOST_BLOCKS = 8, MOST_PARTS = 5, MOST_TOGETHER = 4, DEPTH = 4, LEAST_THREADS = 256, MOST_THREADS = 1024,
         OTHERS = 56 };
-    const int64_t vectors = (cols + (cols % EACH ? 2 * EACH - 2 : 0)) / EACH, apart = rows_apart(cols);
-    const int64_t of_part = EACH * parameters; /* registers */
+    const int64_t vectors = (cols + (cols % each ? 2 * each - 2 : 0)) / each, apart = rows_apart(cols, each);
+    const int64_t of_part = each * parameters; /* registers */
     plan best = {0};
     double most = 0;
     for (int64_t blocks = 2; blocks <= MOST_BLOCKS; blocks++)
@@ -341,7 +347,7 @@ static plan shared_plan(int64_t rows, int64_t cols, int parameters, const vb_jit
                 plan p = {.blocks = blocks, .parts = parts, .depth = DEPTH, .together = together};
                 p.lanes = (vectors + blocks * parts * WARP - 1) / (blocks * parts * WARP) * WARP;
                 const int64_t threads = p.lanes * together;
-                if ((parts - 1) * blocks * p.lanes * EACH > cols || threads * (of_part * parts + OTHERS) > REGISTERS ||
+                if ((parts - 1) * blocks * p.lanes * each > cols || threads * (of_part * parts + OTHERS) > REGISTERS ||
                     threads < LEAST_THREADS || threads > MOST_THREADS ||
                     together * shared_of(&p) > device->shared_bytes)
                     continue;
@@ -353,28 +359,34 @@ static plan shared_plan(int64_t rows, int64_t cols, int parameters, const vb_jit
 
 bool vb_jit_norm_ahead(vb_status *status, const char *name, bool mean, void *out, const void *in,
     const float *weight, const float *bias, vb_dtype type, int64_t rows, int64_t cols, float eps, vb_stream *stream) {
-    enum { LEAST = 2049, MOST = 13312, LEAST_WHOLE = 3073, MOST_WHOLE = 4095, LONG_WHOLE = 20001, LONGEST = 1 << 17,
-        ROWS = 4, ROWS_OF_CLUSTER = 2, CLUSTERS = 12010 }; /* columns; rows of a block; the driver that knows them */
+    /* Columns of layer norms, and what both norms have at least where clusters share rows; rows of a block, and of a
+     * cluster; the driver that knows clusters. */
+    enum { LEAST = 2049, MOST = 13312, LEAST_OF_WARP = 1025, MOST_OF_WARP = 1250, LEAST_WHOLE = 3073, MOST_WHOLE = 4095,
+        LONG_WHOLE = 20001, LONG_OTHER = 20000, LONG_OTHER_WHOLE = 28001, LONG_F32 = 20000, LONG_OTHER_F32 = 50000,
+        LONGEST = 1 << 17, ROWS = 4, ROWS_OF_CLUSTER = 2, CLUSTERS = 12010 };
     const struct operation *o = operations + mean;
     vb_jit_device *device = vb_jit_of(stream);
     const bool aligned = ((uintptr_t)out | (uintptr_t)in | (uintptr_t)weight | (uintptr_t)bias) % 16 == 0;
-    const bool shifted = cols % EACH != 0, middle = mean && (shifted ? cols >= LEAST && cols <= MOST
-        : cols >= LEAST_WHOLE && cols <= MOST_WHOLE);
-    const bool longer = cols >= (shifted ? MOST + 1 : LONG_WHOLE) && cols <= LONGEST &&
-        device->driver_version >= CLUSTERS;
-    if (device->target < 90 || type == VB_F32 || !weight || (o->parameters > 1 && !bias) || !aligned || rows > INT32_MAX || (!middle && !longer))
+    const int64_t each = VECTOR / vb_dtype_block_bytes(type);
+    const bool shifted = cols % each != 0, of_warp = shifted && cols >= LEAST_OF_WARP && cols <= MOST_OF_WARP;
+    const bool middle = mean && type != VB_F32 && (of_warp || (shifted ? cols >= LEAST && cols <= MOST
+        : cols >= LEAST_WHOLE && cols <= MOST_WHOLE));
+    const int64_t least_long = type == VB_F32 ? (mean ? LONG_F32 : LONG_OTHER_F32)
+        : mean ? (shifted ? MOST + 1 : LONG_WHOLE) : (shifted ? LONG_OTHER : LONG_OTHER_WHOLE);
+    const bool longer = cols >= least_long && cols <= LONGEST && device->driver_version >= CLUSTERS;
+    if (device->target < 90 || !weight || (mean && !bias) || !aligned || rows > INT32_MAX || (!middle && !longer))
         return false;
-    const plan p = longer ? shared_plan(rows, cols, o->parameters, device) : plan_of(cols, device);
+    const plan p = longer ? shared_plan(rows, cols, each, 1 + mean, device) : plan_of(cols, each, device);
     if (p.together == 0) return false;
     float share = 1.0f / (float)cols;
-    const int64_t records = p.blocks * p.lanes / WARP, apart = rows_apart(cols);
+    const int64_t records = p.blocks * p.lanes / WARP, apart = rows_apart(cols, each);
     const vb_jit_filling f = {.source = ahead, .type = vb_jit_type(type),
         .constants = {{"LANES", p.lanes}, {"BLOCKS", p.blocks}, {"RECORDS", records},
-                      {"READS", (records + WARP - 1) / WARP}, {"EACH", EACH}, {"PARTS", p.parts}, {"SHIFTED", shifted},
+                      {"READS", (records + WARP - 1) / WARP}, {"EACH", each}, {"PARTS", p.parts}, {"SHIFTED", shifted},
                       {"DEPTH", p.depth}, {"SLOTS", SLOTS}, {"LEAST_BLOCKS", p.together}},
         .texts = {{"CLUSTER", longer ? "cluster(BLOCKS)" : ""},
                   {"KEEP_WEIGHT", shifted ? weight_shifted : weight_whole},
-                  {"KEEP_BIAS", o->parameters < 2 ? "" : shifted ? bias_shifted : bias_whole}, {"WHOLE", whole},
+                  {"KEEP_BIAS", !mean ? "" : shifted ? bias_shifted : bias_whole}, {"WHOLE", whole},
                   {"BRING", bring}, {"COUNT", o->count}, {"SUMS", o->sums}, {"MERGE", o->merge}, {"TAKE", take},
                   {"FIRST", o->first}, {"TELL", tell}, {"HEAR", hear}, {"RESULT", o->result}}};
     int64_t groups = device->multiprocessors * p.together, least = ROWS * groups;

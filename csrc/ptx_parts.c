@@ -154,7 +154,7 @@ static width pair_of(int64_t bytes, int64_t longest) {
 }
 
 static width width_of(int64_t bytes, bool shifted, int parameters, bool pairs) {
-    if (pairs && bytes < LEAST) return (width){32, 16, 8, 2};
+    if (pairs && bytes < LEAST) return (width){32, bytes <= 2 << 10 ? 20 : 16, 8, 2};
     if (pairs && bytes <= (shifted ? 4080 : 6 << 10)) return (width){128, 6, 4, 2};
     if (pairs && bytes <= 28 << 10) return pair_of(bytes, bytes + 14 * shifted);
     if (pairs) return bytes <= 64 << 10 ? (width){512, 2, 2, 2} : (width){1024, 1, 2, 2};

@@ -214,14 +214,19 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
     p.vectors = aligned && cols % p.each == 0;
     while (p.lanes < MOST_THREADS && p.lanes * p.each * wanted < cols) p.lanes *= 2;
     if (p.lanes * p.each * MOST_ROUNDS < cols) p.lanes = WIDEST_THREADS;
-    const bool few = wanted > 1 && cols <= 32 * p.each * 3; /* vectors, so that a warp has them in three rounds */
+    const int64_t vectors = (cols + p.each - 1) / p.each;
+    bool few = wanted > 1 && vectors <= 32 * 3; /* so that a warp has them in three rounds */
+    if (p.vectors && arrays == 1 && wanted > 1 && vectors > 128 && vectors <= 64 * 3) {
+        few = vectors <= 32 * 5;
+        p.lanes = 64, p.least_blocks = 4;
+    }
     if (few) p.lanes = 32;
     const bool shares = parameters == 2 && size == 2;
     if (p.vectors && arrays == 1 && !shares && p.lanes > 8 && p.lanes <= 32 && rows > MANY * device->multiprocessors)
         p.lanes = spread_over(cols / p.each);
     const int64_t least = p.lanes > 32 || few ? WIDE_THREADS : NARROW_THREADS;
     p.threads = p.lanes > least ? p.lanes : least;
-    if (few && shares) p.least_blocks = FEW_TOGETHER;
+    if (few && shares && vectors <= 32 * 3) p.least_blocks = FEW_TOGETHER;
     p.rounds = (cols + p.lanes * p.each - 1) / (p.lanes * p.each);
     p.registers = p.lanes < WIDEST_THREADS || arrays * p.rounds * p.each <= WIDEST_ELEMENTS;
     if (!p.registers) {
@@ -229,7 +234,7 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
         p.lanes = p.threads = LONG_THREADS;
     }
     p.full = p.vectors && p.registers && p.rounds <= 2 && cols == p.lanes * p.each * p.rounds;
-    const bool sparse = p.vectors && shares && cols >= 24 && cols < 512 && cols % 64 != 0;
+    const bool sparse = p.vectors && shares && cols >= 24 && cols < 512 && cols != 32 && cols != 64;
     if (arrays == 1 && aligned && !vb_jit_divide(&p, rows, cols, size, parameters, device) && (!p.vectors || sparse))
         vb_jit_stage(&p, rows, cols, size, parameters, device);
     while (p.steps < 5 && 1 << p.steps < p.lanes) p.steps++;

@@ -47,8 +47,8 @@ extern const struct vb_jit_staged_texts {
 vb_status vb_jit_norm_in_parts(const char *name, const row_plan *plan, bool mean, void *out, const void *in,
     const float *weight, const float *bias, vb_dtype type, int64_t rows, int64_t cols, float eps, vb_stream *stream);
 
-/* Norms of blocks that stay (ptx_ahead.c); false, with nothing done, where other kernels are to compute them. `mean`: the
- * layer norm. */
+/* Norms by blocks that stay (ptx_ahead.c); false, with nothing done, where other kernels are to compute them. `mean`:
+ * the layer norm. */
 bool vb_jit_norm_ahead(vb_status *status, const char *name, bool mean, void *out, const void *in, const float *weight,
     const float *bias, vb_dtype type, int64_t rows, int64_t cols, float eps, vb_stream *stream);
 

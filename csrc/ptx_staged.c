@@ -117,8 +117,8 @@ const struct vb_jit_staged_texts vb_jit_staged_texts = {
  * or less are reduced by shuffles alone. Of 16 bits, parameters are twice as many bytes as a row: a thread that keeps
  * few of them has more rows (docs/experiments/2026-11-28-ptx-norms-h200.md, 2026-11-28-ptx-ahead.md). */
 bool vb_jit_stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, int parameters, const vb_jit_device *device) {
-    enum { ELEMENTS = 16, SPREAD_ELEMENTS = 13, WARP_ELEMENTS = 32, PART_BYTES = 128, MOST_THREADS = 256,
-        MOST_TOGETHER = 1024, FEWER = 768, FEW_KEPT = 28, OF_TURNS = 20 };
+    enum { ELEMENTS = 16, SPREAD_ELEMENTS = 14, WARP_ELEMENTS = 32, PART_BYTES = 128, MOST_THREADS = 256,
+        FEW_THREADS = 128, MOST_TOGETHER = 1024, FEWER = 768, FEW_KEPT = 28, OF_TURNS = 20 };
     row_plan s = {.lanes = 1, .staged = 1, .wide = 16 / size, .each = 1, .registers = 1, .turns = 1,
         .depth = 1, .buffers = 1};
     const bool shares = parameters > 0 && size == 2, spread = shares && cols > ELEMENTS;
@@ -126,16 +126,16 @@ bool vb_jit_stage(row_plan *p, int64_t rows, int64_t cols, int64_t size, int par
     s.async = device->target >= 80;
     while (s.lanes < 32 && s.lanes * elements < cols) s.lanes *= 2;
     if (shares && s.lanes * ELEMENTS < cols) s.lanes = 64;
-    const bool wide = s.lanes * (shares ? ELEMENTS : WARP_ELEMENTS) < cols, alone = wide && parameters > 0;
-    if (wide) s.lanes = alone ? 128 : 64; /* of a block of its own, or of one with four rows */
+    const bool wide = s.lanes * (shares ? ELEMENTS : WARP_ELEMENTS) < cols;
+    if (wide) s.lanes = parameters > 0 ? 128 : 64;
     while (s.lanes < MOST_THREADS && s.lanes * WARP_ELEMENTS < cols) s.lanes *= 2;
-    s.threads = alone ? s.lanes : MOST_THREADS;
+    s.threads = spread && s.lanes >= 32 ? FEW_THREADS : MOST_THREADS;
+    if (wide && parameters > 0) s.threads = s.lanes; /* a block of its own */
     s.rounds = (cols + s.lanes - 1) / s.lanes;
     if (s.rounds > WARP_ELEMENTS) return false;
-    if (spread && s.rounds <= ELEMENTS) s.turns = s.rounds > OF_TURNS / 2 ? 2 : OF_TURNS / s.rounds;
-    else if (!spread && s.lanes <= 32 && s.rounds < ELEMENTS) s.turns = ELEMENTS / s.rounds;
     s.held = shares && s.rounds <= ELEMENTS;
-    if (alone && s.held) s.turns = 2;
+    if (spread && s.held) s.turns = s.rounds > OF_TURNS / 2 ? 2 : OF_TURNS / s.rounds;
+    else if (!spread && s.lanes <= 32 && s.rounds < ELEMENTS) s.turns = ELEMENTS / s.rounds;
     s.least_blocks = (s.held * s.rounds * parameters > FEW_KEPT ? FEWER : MOST_TOGETHER) / s.threads;
     const int64_t held = s.threads / s.lanes * s.turns;
     s.tile = (held * s.rounds * s.lanes + 2 * s.wide + s.lanes - 1) / s.lanes;
