@@ -456,9 +456,16 @@ void vb_cpu_code_sums(int32_t sums[VB_CODES_ROWS][VB_CODES_TILE], const uint8_t 
 /* ---- one row of activations -------------------------------------------------------------------------------------- */
 
 #if VB_X86
-/* Rows of up to SHORT bytes are taken in pairs or fours. Longer ones come one by one, and the processor itself fetches
- * what comes next. */
+/* Rows of up to SHORT bytes are taken in pairs or fours. Longer ones come one by one. What comes next AMD's processors
+ * fetch best by themselves, and Intel's where it is asked for (docs/experiments/2026-11-28-ternary-packed.md). */
 enum { PAIR = 2, FOUR = 4 };
+
+VB_TARGET_AVX2 VB_INLINE void fetch_line(const uint8_t *w, int64_t bytes, int64_t b, bool asked, const int R) {
+    if (R > 1)
+        fetch_ahead(w, bytes, b, R);
+    else if (asked)
+        _mm_prefetch((const char *)w + b + AHEAD, _MM_HINT_T0);
+}
 
 /* The codes of half a vector from byte b of a row on, 0 behind its end. */
 VB_TARGET_AVX2 VB_INLINE __m256i half_avx2(const uint8_t *w, int64_t bytes, int64_t b) {
@@ -482,11 +489,12 @@ VB_TARGET_AVX2 VB_INLINE __m256i fourfold_of_half(__m256i codes, const int8_t *x
 VB_TARGET_AVX2 VB_INLINE void line_avx2(__m256i *sums, const uint8_t *w, int64_t stride, int64_t bytes,
                                         const int8_t *x, const int R) {
     const __m256i ones = _mm256_set1_epi16(1);
+    const bool asked = __builtin_cpu_is("intel");
     const int64_t whole = bytes / VECTOR * VECTOR;
     _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) sums[r] = _mm256_setzero_si256();
     int64_t b = 0;
     for (; b < whole; b += VECTOR) {
-        if (R > 1) fetch_ahead(w, bytes, b, R);
+        fetch_line(w, bytes, b, asked, R);
         _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
             const __m256i *const codes = (const __m256i *)(w + r * stride + b);
             __m256i q[2][4];
@@ -510,6 +518,7 @@ VB_TARGET_AVX2 VB_INLINE void line_avx2(__m256i *sums, const uint8_t *w, int64_t
 VB_TARGET_AVX2 VB_INLINE void scaled_line_avx2(__m256 *sums, const uint8_t *w, int64_t stride, int64_t bytes,
                                                const int8_t *x, const int16_t *factors, const int R) {
     enum { PIECE = VB_CODES_PIECE / 2 };
+    const bool asked = __builtin_cpu_is("intel");
     const int64_t whole = bytes / VECTOR * VECTOR;
     const __m256i zero = _mm256_setzero_si256();
     __m256i sum[FOUR] = {zero, zero, zero, zero};
@@ -518,7 +527,7 @@ VB_TARGET_AVX2 VB_INLINE void scaled_line_avx2(__m256 *sums, const uint8_t *w, i
     while (b < whole) {
         const int64_t end = vb_min(b + PIECE, whole);
         for (; b < end; b += VECTOR) {
-            if (R > 1) fetch_ahead(w, bytes, b, R);
+            fetch_line(w, bytes, b, asked, R);
             _Pragma("GCC unroll 2") for (int half = 0; half < VECTOR; half += HALF) {
                 const __m256i f = _mm256_loadu_si256((const __m256i *)(factors + (b + half) / 2));
                 _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
