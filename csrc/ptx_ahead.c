@@ -273,8 +273,8 @@ static int64_t shared_of(const plan *p) {
 
 /* Blocks that a multiprocessor holds of threads with so many vectors each. */
 static int64_t together_of(const plan *p, const vb_jit_device *device) {
-    enum { OF_PART = 18, OTHERS = 40 };
-    const int64_t registers = (OF_PART * p->parts + OTHERS + 7) / 8 * 8;
+    enum { OF_PART = 20, OTHERS = 40 };
+    const int64_t registers = OF_PART * p->parts + OTHERS;
     const int64_t most[] = {REGISTERS / (p->lanes * registers), THREADS / p->lanes,
         device->shared_bytes / shared_of(p)};
     int64_t least = most[0];
