@@ -2,6 +2,7 @@
 #ifndef VB_CUDA_GEMM_CHOOSE_SM90_H
 #define VB_CUDA_GEMM_CHOOSE_SM90_H
 
+#include "gemm/choose_gemm.h"
 #include "gemm/choose_ksplit.h"
 
 enum { GEMM_M64_TILE = 128, GEMM_M64_DEPTH = 64, GEMM_M64_MOST_KSPLIT = 8 };
@@ -150,78 +151,6 @@ static inline matmul_sm90_plan matmul_sm90_plan_of(const vb_matmul_args *x, int 
     const int no_more = best.meet ? pairs / places <= tiles / sms && last > 0 && last * best.parts <= places
                                   : vb_ceil_div(pairs * best.parts, places) <= vb_ceil_div(tiles * best.parts, sms);
     if (best.tile_n == 256 && (best.parts > 1 || tiles >= sms) && x->k >= 256 * best.parts && no_more) best.pair = 2;
-    return best;
-}
-/* The tiles of gemm_sm90. A tile is the work of one block at a time. In a pair, two blocks of a cluster compute tiles
- * one above the other, and load half of B each, for both. */
-typedef enum gemm_tile {
-    TILE_128x256_PAIR,
-    TILE_128x256,
-    TILE_128x192_PAIR,
-    TILE_128x128_PAIR,
-    TILE_128x128,
-    TILE_128x64,
-    TILE_64x256,
-    TILE_64x128,
-    GEMM_SM90_TILES,
-    TILE_128x240_PAIR = GEMM_SM90_TILES, /* these for linear layers only */
-    TILE_128x224_PAIR,
-    TILE_128x208_PAIR,
-    TILE_128x176_PAIR,
-    TILE_128x160_PAIR,
-    TILE_128x144_PAIR,
-    GEMM_TILES
-} gemm_tile;
-typedef struct gemm_tile_shape {
-    int rows, columns, blocks; /* of a block; 2 of a pair */
-} gemm_tile_shape;
-static inline gemm_tile_shape gemm_tile_shape_of(int tile) {
-    static const gemm_tile_shape shapes[GEMM_TILES] = {
-        {128, 256, 2}, {128, 256, 1}, {128, 192, 2}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1},  {64, 256, 1},
-        {64, 128, 1},  {128, 240, 2}, {128, 224, 2}, {128, 208, 2}, {128, 176, 2}, {128, 160, 2}, {128, 144, 2}};
-    return shapes[tile];
-}
-/* How gemm_sm90 cuts up a product whose A is stored [k][m]: a tile, and the blocks that share k. A fit to 4,800 runs of
- * 220 products on an H200, by 0.13 of their logarithm (docs/experiments/2026-11-28-products.md). */
-typedef struct gemm_sm90_cut {
-    gemm_tile tile;
-    int ksplit;
-    double time;
-} gemm_sm90_cut;
-/* The longer of two times and a share of the shorter, which does not hide behind it. */
-static inline double gemm_sm90_longer(double a, double b, double share) {
-    return a > b ? a + share * b : b + share * a;
-}
-/* A step takes the time of its products or of its copies from the L2, which are slower on a full GPU. */
-static inline gemm_sm90_cut gemm_sm90_cut_of(const vb_matmul_args *x, int multiprocessors) {
-    const int64_t steps = vb_ceil_div(x->k, 64), sms = multiprocessors;
-    const double moved = 2e-6 / 8.49 * ((double)x->m * x->k + (double)x->k * x->n);
-    gemm_sm90_cut best = {TILE_128x128, 1, 0};
-    for (int t = 0; t < GEMM_SM90_TILES; t++) {
-        const gemm_tile_shape tile = gemm_tile_shape_of(t);
-        const int rows = tile.rows, columns = tile.columns, pair = tile.blocks;
-        const int64_t units = vb_ceil_div(x->m, (int64_t)rows * pair) * vb_ceil_div(x->n, columns);
-        if (pair > 1 && x->m <= rows) continue;
-        const int copied = (columns + 63) / 64 * 64;
-        const double area = (double)rows * columns / (128 * 128),
-                     products = (0.0843 + 0.134 * area) * (x->b_transposed ? 1 : 1.111),
-                     of_b = (double)(x->n < copied ? x->n : copied) / pair,
-                     kilobytes = ((double)(x->m < rows ? x->m : rows) + of_b) / 8,
-                     once = 0.0909 + 1.29 * area;
-        for (int ksplit = 1; ksplit <= (pair > 1 ? 1 : 8) && (ksplit == 1 || 2 * ksplit <= steps); ksplit++) {
-            const int64_t places = vb_clusters_at_once(pair * ksplit, sms);
-            if (places == 0 || (ksplit > 1 && units * ksplit > 2 * sms)) break;
-            const int64_t whole = units / places, last = units % places;
-            const double part = (double)vb_ceil_div(steps, ksplit), share = (double)(pair * ksplit) / multiprocessors,
-                         full = gemm_sm90_longer(products, kilobytes * 0.0102 * (double)places * share, 0.866),
-                         rest = gemm_sm90_longer(products, kilobytes * 0.0102 * (double)last * share, 0.866),
-                         rounds = (double)whole * (once + part * full) + (last > 0 ? once + part * rest : 0),
-                         time = 2.25 + gemm_sm90_longer(rounds, moved, 1.24) +
-                                (ksplit > 1 ? 0.506 + 0.0851 * ksplit + (0.694 + 0.332 * ksplit) * area : 0);
-            if (best.time == 0 || time < best.time)
-                best.tile = (gemm_tile)t, best.ksplit = ksplit, best.time = time;
-        }
-    }
     return best;
 }
 /* The time that copies of the operands take that are no whole vectors. */

@@ -141,6 +141,34 @@ static void check_meeting(void) {
     CHECK(plan.meet && plan.tile_n == 256 && matmul_sm90_whole(&x, &plan, 132) == 132, "a last round of 6 tiles");
 }
 
+/* Cuts that gemm_sm90 has kernels for, on any number of multiprocessors. */
+static void check_cuts(void) {
+    for (int t = 0; t < GEMM_TILES; t++) {
+        const gemm_tile_shape tile = gemm_tile_shape_of(t);
+        CHECK((tile.rows == 128 || tile.rows == 64) && tile.columns % 16 == 0 && tile.columns <= 256 &&
+                  (tile.blocks == 1 || tile.blocks == 2 || (tile.blocks == 4 && tile.columns % 64 == 0)),
+              "tile %d", t);
+    }
+    const gemm_tile_shape named = gemm_tile_shape_of(TILE_128x192_PAIR), last = gemm_tile_shape_of(TILE_128x144_PAIR);
+    const gemm_tile_shape quad = gemm_tile_shape_of(TILE_64x128_QUAD);
+    CHECK(named.columns == 192 && named.blocks == 2 && last.columns == 144 && quad.rows == 64 && quad.columns == 128 &&
+              quad.blocks == 4,
+          "tiles by their names");
+    for (int i = 0; i < 4000; i++) {
+        vb_matmul_args x = product(VB_BF16, any_size(15), any_size(15), any_size(15));
+        x.a_transposed = any_of(2), x.b_transposed = any_of(2);
+        const int sms = any_of(4) == 0 ? 132 : 1 + any_of(64);
+        const gemm_sm90_cut cut = gemm_sm90_cut_of(&x, sms);
+        const gemm_tile_shape tile = gemm_tile_shape_of(cut.tile);
+        const int64_t blocks = gemm_tile_count(tile, x.m, x.n) * cut.ksplit * tile.blocks;
+        const int meets = cut.tile == TILE_128x128_PAIR && cut.ksplit == 2 && !x.a_transposed && blocks <= sms,
+                  clusters = tile.blocks == 1 && cut.ksplit <= GEMM_SM90_MOST_KSPLIT && blocks <= 2 * sms;
+        CHECK(cut.time > 0 && cut.tile < GEMM_SM90_TILES &&
+                  (cut.ksplit == 1 || ((meets || clusters) && vb_ceil_div(x.k, 64) >= 2 * cut.ksplit)),
+              "%ld x %ld x %ld on %d: tile %d, %d share k", (long)x.m, (long)x.k, (long)x.n, sms, cut.tile, cut.ksplit);
+    }
+}
+
 /* The smaller operand is turned where both run along k and are large, in the matrices and rows that a grid has. */
 static void check_turns(void) {
     const struct {
@@ -162,6 +190,7 @@ static void check_turns(void) {
 static void test_matmul(void) {
     check_turns();
     check_meeting();
+    check_cuts();
     static const vb_dtype types[] = {VB_F32, VB_F16, VB_BF16};
     for (int i = 0; i < 4000; i++) {
         vb_matmul_args x = product(types[any_of(3)], any_size(20), any_of(50) ? any_size(16) : 0, any_size(20));

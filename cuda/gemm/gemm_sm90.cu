@@ -19,10 +19,13 @@ vb_status run_tile(const GemmPlan &plan, const vb_matmul_args &x, const GemmProb
                                                                                   x.b_stride, x.k, x.type, p, stream);
     };
     switch (plan.tile) {
-    case TILE_128x256_PAIR: return run(Constant<128>(), Constant<256>(), Constant<1>());
+    case TILE_128x256_PAIR:
+    case TILE_128x256_QUAD: return run(Constant<128>(), Constant<256>(), Constant<1>());
     case TILE_128x256: return run(Constant<128>(), Constant<256>(), Constant<0>());
-    case TILE_128x192_PAIR: return run(Constant<128>(), Constant<192>(), Constant<1>());
+    case TILE_128x192_PAIR:
+    case TILE_128x192_QUAD: return run(Constant<128>(), Constant<192>(), Constant<1>());
     case TILE_128x128_PAIR:
+    case TILE_128x128_QUAD:
         if constexpr (!A_MN) // those of an A stored [k][m] share no k
             if (plan.ksplit == 2)
                 return launch_gemm_sm90<T, T, 128, 128, true, A_MN, B_MN, true>(x.a, x.a_stride, x.k, x.b, x.b_stride,
@@ -32,12 +35,14 @@ vb_status run_tile(const GemmPlan &plan, const vb_matmul_args &x, const GemmProb
     case TILE_128x64: return run(Constant<128>(), Constant<64>(), Constant<0>());
     case TILE_64x256: return run(Constant<64>(), Constant<256>(), Constant<0>());
     case TILE_64x128: return run(Constant<64>(), Constant<128>(), Constant<0>());
+    case TILE_64x128_PAIR:
+    case TILE_64x128_QUAD: return run(Constant<64>(), Constant<128>(), Constant<1>());
     default: return VB_UNSUPPORTED;
     }
 }
 
-// Of an A stored [k][m].
-GemmPlan plan_gemm_turned(const vb_matmul_args &x, int multiprocessors) {
+GemmPlan plan_of(const vb_matmul_args &x, int multiprocessors) {
+    if (gemm_sm90_whole(&x)) return plan_gemm(x.m, x.k, x.n, multiprocessors);
     const gemm_sm90_cut cut = gemm_sm90_cut_of(&x, multiprocessors);
     const gemm_tile_shape tile = gemm_tile_shape_of(cut.tile);
     return {cut.tile, cut.ksplit, 2048 / (tile.rows * tile.blocks)};
@@ -46,14 +51,14 @@ GemmPlan plan_gemm_turned(const vb_matmul_args &x, int multiprocessors) {
 } // namespace
 
 vb_status gemm_sm90(const vb_matmul_args &x, vb_stream *stream) {
-    const int sms = multiprocessors(stream);
-    const GemmPlan plan = x.a_transposed ? plan_gemm_turned(x, sms) : plan_gemm(x.m, x.k, x.n, sms);
+    const GemmPlan plan = plan_of(x, multiprocessors(stream));
     const auto with = [&](auto t) {
         using T = decltype(t);
         const int steps = (int)ceil_div<int64_t>(x.k, product_depth);
         GemmProblem<T> p = {};
         p.c = static_cast<T *>(x.c), p.c_stride = x.c_stride, p.m = (int)x.m, p.n = (int)x.n, p.k = (int)x.k;
         p.steps = steps, p.ksplit = smaller(plan.ksplit, steps), p.group_rows = plan.group_rows;
+        p.pair = gemm_tile_shape_of(plan.tile).blocks;
         return with_layouts(x, [&](auto a_t, auto b_t) {
             return run_tile<T, decltype(a_t)::value, !decltype(b_t)::value>(plan, x, p, stream);
         });

@@ -4,8 +4,8 @@
 //   grid    persistent blocks, one an SM, which take tiles in bands of group_rows rows of tiles
 //   block   three warpgroups. The first copies tiles of A (BM x 64) and B (64 x BN) with TMA into a ring of stages. The
 //           others multiply 64 rows each with wgmma (half the columns each where BM is 64), and write C from registers
-//   pairs   two blocks of a cluster at tiles one above the other load half of B's tile each and multicast it to both:
-//           two thirds of the traffic from L2. A stage is free once the consumers of both blocks have read it
+//   pairs   two blocks of a cluster, or four, at tiles one above the other load a share of B's tile each and multicast
+//           it to all: two thirds of the traffic from L2 of two. A stage is free once consumers of all have read it
 //   ksplit  where tiles are too few for the SMs, the blocks of a cluster share the k of a tile. They add partial sums
 //           through distributed shared memory, in the order of their ranks, so that results do not vary. Two pairs that
 //           share k meet in memory, as a cluster of four would not find room everywhere. The last to come adds up: of
@@ -32,6 +32,7 @@ struct GemmProblem {
     int m, n, k;
     int steps; // stages along k
     int ksplit, group_rows;
+    int pair = 2; // blocks of a cluster of a kernel of pairs: 2, or 4 of 16-bit products
     int a_rows; // that are copied of a tile of A: fewer than BM where the matrix has no more; nobody reads the rest
     ScaledOperands scaled; // operands in two parts only
     const float *inverse, *bias; // linear layers only: 1 / scale of each row; the bias of a column, or null
@@ -188,13 +189,13 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
     using Stage = ProductStage<BM, BN>;
     constexpr bool TWO_PARTS = sizeof(Out) > sizeof(T) && !LINEAR;
     constexpr int N = BM == 128 ? BN : BN / 2; // columns of a consumer
-    constexpr int pair = PAIR ? 2 : 1;
+    const int pair = !PAIR ? 1 : TWO_PARTS || LINEAR || MEET ? 2 : p.pair;
     extern __shared__ char shared[];
     __shared__ uint64_t full[Stage::count], empty[Stage::count];
     char *const ring =
         shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
     const int group = __shfl_sync(all_lanes, threadIdx.x / 128, 0); // the compiler then knows it to be uniform
-    const int cluster = PAIR ? 2 : p.ksplit;
+    const int cluster = PAIR ? pair : p.ksplit;
     const unsigned rank = cluster > 1 ? sm90::cluster_rank() : 0;
     const int tiles_m = ceil_div(p.m, BM * pair), tiles_n = ceil_div(p.n, BN);
 
@@ -261,7 +262,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
                     } else {
                         sm90::copy_box(a, &a_map, barrier, k, m0);
                     }
-                    if (!has_b) copy_b<BN, PAIR, B_MN>(b, &b_map, barrier, n0, k, rank);
+                    if (!has_b) copy_b<BN, PAIR, B_MN>(b, &b_map, barrier, n0, k, rank, sm90::NoHint(), pair);
                     at.advance();
                 }
             }
@@ -273,7 +274,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
         const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
         constexpr int a_offset = BM == 128 ? 64 * sm90::row_bytes : 0;
         constexpr int b_offset = BM == 128 ? 0 : B_MN ? N / 64 * product_depth * sm90::row_bytes : N * sm90::row_bytes;
-        const auto release = [&](int stage) { release_stage<PAIR>(&empty[stage], lane); };
+        const auto release = [&](int stage) { release_stage<PAIR>(&empty[stage], lane, pair); };
         StageAt<Stage::count> at(0);
         for (int tile = first_tile; tile < tiles_m * tiles_n; tile += tile_step) {
             int m0, n0;
@@ -318,7 +319,7 @@ template <class T, class Out, int BM, int BN, bool PAIR, bool A_MN, bool B_MN, b
 vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_depth, const void *b, int64_t b_stride,
                            int64_t b_depth, vb_dtype type, GemmProblem<Out> p, vb_stream *stream) {
     using Stage = ProductStage<BM, BN>;
-    constexpr int pair = PAIR ? 2 : 1;
+    const int pair = PAIR ? p.pair : 1;
     CUtensorMap a_map, b_map;
     p.a_rows = smaller(BM, A_MN ? ceil_div(p.m, 64) * 64 : ceil_div(p.m, 8) * 8);
     if (A_MN) VB_TRY(sm90::tensor_map(&a_map, a, type, p.m, a_depth, a_stride, product_depth, stream));
@@ -328,13 +329,13 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_depth, con
     else
         VB_TRY(sm90::tensor_map(&b_map, b, type, b_depth, p.n, b_stride, BN / pair, stream));
     const int64_t tiles = ceil_div<int64_t>(p.m, BM * pair) * ceil_div<int64_t>(p.n, BN);
-    const int cluster = PAIR ? 2 : p.ksplit, blocks = MEET ? 4 : cluster; // of a tile, or of a pair of them
-    if (MEET) { // of few tiles: plan_gemm
+    const int cluster = PAIR ? pair : p.ksplit, blocks = MEET ? 4 : cluster; // of a tile, or of a pair of them
+    if (MEET) { // of few tiles: gemm_sm90_cut_of
         void *meeting;
         VB_TRY(workspace(&meeting, tiles * 2 * 2 * BM * BN * (int64_t)sizeof(float), stream));
         p.meeting = (float *)meeting, p.arrived = counters(stream);
     }
-    const int64_t most = MEET || p.ksplit > 1 ? tiles : multiprocessors(stream) / cluster;
+    const int64_t most = MEET || p.ksplit > 1 ? tiles : vb_clusters_at_once(cluster, multiprocessors(stream));
     return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), product_threads,
                           Stage::shared_bytes, gemm_sm90_kernel<T, Out, BM, BN, PAIR, A_MN, B_MN, MEET, LINEAR>, a_map,
                           b_map, p);

@@ -18,6 +18,12 @@ static inline int matmul_vectors(const void *matrix, vb_dtype type, int64_t stri
 }
 /* Elements of 16 bits in a line of the L2. */
 enum { MATMUL_LINE = 64 };
+/* The share of a matrix's rows of 16 bits that begin within a line: TMA asks the L2 for two lines for each piece of 128
+ * bytes of theirs. Copies of rows that are no whole vectors begin where lines do. */
+static inline double matmul_off_lines(const void *matrix, vb_dtype type, int64_t stride, int64_t batch_stride) {
+    if (stride % MATMUL_LINE == 0 || !matmul_vectors(matrix, type, stride, batch_stride)) return 0;
+    return 1 - (double)(stride & -stride) / MATMUL_LINE;
+}
 static inline int matmul_operand_vectors(const vb_matmul_args *x) {
     return matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride) &&
            matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);

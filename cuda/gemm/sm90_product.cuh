@@ -51,30 +51,33 @@ struct StageAt {
     }
 };
 
-// Copies a stage of B: N columns from `n` on, 64 of k from `k` on. B is stored [k][n] where MN, else [n][k]. Of a PAIR,
-// each block copies half of every box to both blocks. Addresses are computed in the caller's type of integer, Rank.
+// Copies a stage of B: N columns from `n` on, 64 of k from `k` on. B is stored [k][n] where MN, else [n][k]. Of a PAIR
+// of so many blocks, each copies its share of every box to all. Addresses are computed in the caller's type of integer,
+// Rank.
 template <int N, bool PAIR, bool MN, class Rank, class Hint = sm90::NoHint>
-VB_DEVICE void copy_b(char *b, const CUtensorMap *map, uint64_t *barrier, int n, int k, Rank rank, Hint hint = {}) {
-    constexpr int box = (MN ? product_depth : N) / (PAIR ? 2 : 1);
+VB_DEVICE void copy_b(char *b, const CUtensorMap *map, uint64_t *barrier, int n, int k, Rank rank, Hint hint = {},
+                      int blocks = 2) {
+    const int box = (MN ? product_depth : N) / (PAIR ? blocks : 1);
+    const unsigned short all = (unsigned short)((1 << blocks) - 1);
     if (MN) {
 #pragma unroll
         for (int i = 0; i < N / 64; i++) {
             char *const to = b + (i * product_depth + (PAIR ? rank * box : 0)) * sm90::row_bytes;
-            if (PAIR) sm90::copy_box_multicast(to, map, barrier, n + 64 * i, k + rank * box, 3, hint);
+            if (PAIR) sm90::copy_box_multicast(to, map, barrier, n + 64 * i, k + rank * box, all, hint);
             else sm90::copy_box(to, map, barrier, n + 64 * i, k, hint);
         }
     } else if (PAIR) {
-        sm90::copy_box_multicast(b + rank * box * sm90::row_bytes, map, barrier, k, n + rank * box, 3, hint);
+        sm90::copy_box_multicast(b + rank * box * sm90::row_bytes, map, barrier, k, n + rank * box, all, hint);
     } else {
         sm90::copy_box(b, map, barrier, k, n, hint);
     }
 }
 
-// Tells that a warp has read the stage of this barrier. Of a PAIR, both blocks copy the stage, and both are told.
+// Tells that a warp has read the stage of this barrier. Of a PAIR, all its blocks copy the stage, and all are told.
 template <bool PAIR>
-VB_DEVICE void release_stage(uint64_t *empty, int lane) {
+VB_DEVICE void release_stage(uint64_t *empty, int lane, int blocks = 2) {
     if (PAIR) {
-        if (lane < 2) sm90::barrier_arrive_remote(empty, lane);
+        if (lane < blocks) sm90::barrier_arrive_remote(empty, lane);
     } else if (lane == 0) {
         sm90::barrier_arrive(empty);
     }

@@ -1,0 +1,117 @@
+/* choose_gemm.h: the tiles of gemm_sm90, and how it cuts up a product. */
+#ifndef VB_CUDA_GEMM_CHOOSE_GEMM_H
+#define VB_CUDA_GEMM_CHOOSE_GEMM_H
+
+#include "gemm/kernels.h"
+
+/* A tile is the work of one block at a time. In a pair or a quad, two or four blocks of a cluster compute tiles one
+ * above the other, and copy a share of B's tile each, for all. */
+typedef enum gemm_tile {
+    TILE_128x256_PAIR,
+    TILE_128x256,
+    TILE_128x192_PAIR,
+    TILE_128x128_PAIR,
+    TILE_128x128,
+    TILE_128x64,
+    TILE_64x256,
+    TILE_64x128,
+    TILE_128x256_QUAD,
+    TILE_128x192_QUAD,
+    TILE_128x128_QUAD,
+    TILE_64x128_PAIR,
+    TILE_64x128_QUAD,
+    GEMM_SM90_TILES,
+    TILE_128x240_PAIR = GEMM_SM90_TILES, /* these for linear layers only */
+    TILE_128x224_PAIR,
+    TILE_128x208_PAIR,
+    TILE_128x176_PAIR,
+    TILE_128x160_PAIR,
+    TILE_128x144_PAIR,
+    GEMM_TILES
+} gemm_tile;
+typedef struct gemm_tile_shape {
+    int rows, columns, blocks; /* of a block; 2 of a pair, 4 of a quad */
+} gemm_tile_shape;
+static inline gemm_tile_shape gemm_tile_shape_of(int tile) {
+    static const gemm_tile_shape shapes[GEMM_TILES] = {
+        {128, 256, 2}, {128, 256, 1}, {128, 192, 2}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1},  {64, 256, 1},
+        {64, 128, 1},  {128, 256, 4}, {128, 192, 4}, {128, 128, 4}, {64, 128, 2},  {64, 128, 4},  {128, 240, 2},
+        {128, 224, 2}, {128, 208, 2}, {128, 176, 2}, {128, 160, 2}, {128, 144, 2}};
+    return shapes[tile];
+}
+/* Tiles of a product, or pairs or quads of them. */
+static inline int64_t gemm_tile_count(gemm_tile_shape tile, int64_t m, int64_t n) {
+    return vb_ceil_div(m, (int64_t)tile.rows * tile.blocks) * vb_ceil_div(n, tile.columns);
+}
+
+/* How gemm_sm90 cuts up a product: blocks that share the k of a tile, microseconds. */
+enum { GEMM_SM90_MOST_KSPLIT = 8 };
+typedef struct gemm_sm90_cut {
+    gemm_tile tile;
+    int ksplit;
+    double time;
+} gemm_sm90_cut;
+/* The longer of two times and a share of the shorter, which does not hide behind it. */
+static inline double gemm_sm90_longer(double a, double b, double share) {
+    return a > b ? a + share * b : b + share * a;
+}
+/* The time by one cut: rounds of blocks, each of which begins, takes its steps of 64 of k and writes its tile. A step
+ * takes the time of its products or of its copies from the L2, which are slower the fuller the GPU is; all steps take
+ * that of the operands' way from memory, more by clusters that are no power of two. Blocks that share k meet in a
+ * cluster, pairs in memory. */
+static inline double gemm_sm90_time(gemm_tile_shape tile, int ksplit, const vb_matmul_args *x, int multiprocessors) {
+    const int pair = tile.blocks > 1, meet = pair && ksplit > 1, blocks = tile.blocks * ksplit;
+    const int64_t units = gemm_tile_count(tile, x->m, x->n), steps = vb_ceil_div(x->k, 64),
+                  places = meet ? multiprocessors / blocks : vb_clusters_at_once(blocks, multiprocessors),
+                  whole = units / places, last = units % places;
+    const double area = (double)tile.rows * tile.columns / (128 * 128),
+                 products = (0.103 + 0.177 * area) *
+                            (1 + 0.0254 * !x->b_transposed + 0.168 * (x->a_transposed != 0)),
+                 a_off = matmul_off_lines(x->a, x->type, x->a_stride, x->a_batch_stride),
+                 b_off = matmul_off_lines(x->b, x->type, x->b_stride, x->b_batch_stride),
+                 of_a = (double)(x->m < tile.rows ? x->m : tile.rows) * (1 + 1.14 * a_off),
+                 of_b = (double)(x->n < tile.columns ? x->n : tile.columns) / tile.blocks * (1 + 1.14 * b_off),
+                 kilobytes = (of_a + of_b) / 8, once = 0.414 + 1.39 * area + 0.0362 * pair,
+                 part = (double)vb_ceil_div(steps, ksplit), share = (double)blocks / multiprocessors;
+#define GEMM_SM90_STEP(taken)                                                                                          \
+    gemm_sm90_longer(products, kilobytes * (0.00467 + 0.005 * share * (double)(taken)), 0.249)
+    const double ends = once * (double)(whole + (last > 0)),
+                 waited = part * ((double)whole * GEMM_SM90_STEP(places) + (last > 0 ? GEMM_SM90_STEP(last) : 0)),
+                 moved = 2e-6 / 4.39 * (ksplit & (ksplit - 1) ? 1.12 : 1) *
+                         ((double)x->m * x->k + (double)x->k * x->n),
+                 time = 1.05 + ends + gemm_sm90_longer(waited, moved, 0.16);
+#undef GEMM_SM90_STEP
+    if (meet) return time + 1.34 + 0.268 * area;
+    return time + (ksplit > 1 ? 0.509 + 0.22 * ksplit + (0.428 + 0.491 * ksplit) * area : 0);
+}
+/* The fastest cut, by times fitted to what a product takes by the cut whose time is least: that takes 1.03 of the
+ * fastest cut's time (docs/experiments/2026-11-28-gemm-plans.md). Pairs of tiles of 128 x 128 alone share k, of an A
+ * stored [m][k]. Blocks that share k have two steps each. */
+static inline gemm_sm90_cut gemm_sm90_cut_of(const vb_matmul_args *x, int multiprocessors) {
+    const int64_t steps = vb_ceil_div(x->k, 64);
+    gemm_sm90_cut best = {TILE_128x128, 1, 0};
+    for (int t = 0; t < GEMM_SM90_TILES; t++) {
+        const gemm_tile_shape tile = gemm_tile_shape_of(t);
+        const int pair = tile.blocks > 1, meets = t == TILE_128x128_PAIR && !x->a_transposed;
+        const int64_t units = gemm_tile_count(tile, x->m, x->n);
+        if (pair && (x->m <= tile.rows * (tile.blocks - 1) || multiprocessors < tile.blocks * tile.blocks)) continue;
+        const int64_t most = 8 * vb_clusters_at_once(tile.blocks, multiprocessors);
+        if (tile.blocks > 2 && tile.rows > 64 && units > most) continue; /* some multiprocessors are in no cluster */
+        for (int ksplit = 1; ksplit <= (meets ? 2 : pair ? 1 : GEMM_SM90_MOST_KSPLIT); ksplit++) {
+            if (ksplit > 1 && (2 * ksplit > steps || ksplit > multiprocessors ||
+                               units * ksplit * tile.blocks > (pair ? 1 : 2) * multiprocessors))
+                break;
+            const double time = gemm_sm90_time(tile, ksplit, x, multiprocessors);
+            if (best.time == 0 || time < best.time) best.tile = (gemm_tile)t, best.ksplit = ksplit, best.time = time;
+        }
+    }
+    return best;
+}
+/* Whether gemm_plan.cu's plan is taken: A stored [m][k], whole tiles, and rows that begin where lines of the L2 do, as
+ * of the products that it was fitted to. */
+static inline int gemm_sm90_whole(const vb_matmul_args *x) {
+    return !x->a_transposed && (x->m <= 128 || x->m % 128 == 0) && x->n % 128 == 0 && x->a_stride % MATMUL_LINE == 0 &&
+           x->b_stride % MATMUL_LINE == 0;
+}
+
+#endif
