@@ -18,14 +18,18 @@ static inline int64_t matmul_3xtf32_bytes(int eights, int abreast, int b_transpo
     const int64_t steps = (224 << 10) / step;
     return (steps < 6 ? steps : 6) * step;
 }
-/* Whether it computes the product well: larger ones repay the passes of gemm_3xf16_sm90.cu, and a few columns of many
- * rows fill little of its tiles. */
+/* Whether it computes the product well: of a shorter k matmul_3xtf32_any takes 0.4 to 0.9 of its time, and so it does
+ * of more rows where tiles take more than half of the multiprocessors (docs/experiments/2026-11-28-product-tail.md).
+ * Larger products repay the passes of gemm_3xf16_sm90.cu. */
+enum { MATMUL_3XTF32_LEAST_K = 512 };
 static inline int matmul_3xtf32_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const int few = x->m <= 64 ? x->n >= 128 && x->k >= 128
-                               : x->n > 32 && x->k >= 64 && (double)x->m * x->k * x->n <= 640.0 * 640 * 640;
+    const int64_t tiles = vb_ceil_div(x->m, 32) * vb_ceil_div(x->n, 64 * matmul_3xtf32_abreast(x->n));
+    const int few = x->m <= 64 ? x->n >= 128
+                               : x->n > 32 && 2 * tiles <= gpu->multiprocessors &&
+                                     (double)x->m * x->k * x->n <= 640.0 * 640 * 640;
     return gpu->capability >= 80 && x->type == VB_F32 && x->precision != VB_PRECISION_IEEE && few &&
-           matmul_contiguous(x) && matmul_sizes_below(x, (1 << 30) + 1) && x->k % 4 == 0 && x->n % 4 == 0 &&
-           vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c) &&
+           x->k >= MATMUL_3XTF32_LEAST_K && matmul_contiguous(x) && matmul_sizes_below(x, (1 << 30) + 1) &&
+           x->k % 4 == 0 && x->n % 4 == 0 && vb_aligned16(x->a) && vb_aligned16(x->b) && vb_aligned16(x->c) &&
            matmul_3xtf32_bytes(matmul_3xtf32_eights(x->m), matmul_3xtf32_abreast(x->n), x->b_transposed) <=
                gpu->shared_bytes;
 }
@@ -46,9 +50,13 @@ static inline int matmul_3xf16_suits(const vb_matmul_args *x, const vb_gpu *gpu)
 static inline int matmul_thin_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     if (x->k > 16 || !vb_tiles_fit(x->m, 16, x->n, 8)) return 0;
     if (gpu->capability < 80 || x->k == 0) return 1;
+    if ((x->m == 1 || x->n == 1) && matmul_skinny_suits(x) &&
+        matmul_skinny_time(x, gpu) < matmul_thin_time(x, gpu))
+        return 0;
     /* Its own is the surest of these times, of F32 on Hopper for the shortest k alone. */
     const int early = vb_begins_early(gpu);
-    const double time = (!early ? 0.8 : x->type != VB_F32 ? 0.7 : x->k > 4 ? 1 : 0.8) * matmul_thin_time(x, gpu);
+    const double sure = !early ? 0.8 : x->type == VB_F32 ? x->k > 4 ? 1 : 0.8 : x->k > 8 && x->n <= 32 ? 1 : 0.7,
+                 time = sure * matmul_thin_time(x, gpu);
     if (x->type != VB_F32) return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
     if (x->precision == VB_PRECISION_IEEE) return time < matmul_f32_time(x, gpu);
     return time < matmul_tf32_time(x, gpu) && (x->k <= 8 || time < matmul_f32_time(x, gpu));
@@ -60,7 +68,11 @@ static inline int matmul_short_suits(const vb_matmul_args *x, const vb_gpu *gpu)
         return 0;
     const double time = matmul_short_time(x, gpu);
     if (gemm_m64_takes(x, gpu) && gemm_m64_time(x, gpu) < time) return 0;
-    return (x->k > 16 || time < matmul_thin_time(x, gpu)) && time < matmul_ksplit_time(x, gpu) &&
+    const int large = gpu->capability == 90 && x->k > 16 && time > 30 && gemm_sm90_takes(x);
+    if (large && gemm_sm90_cut_of(x, gpu->multiprocessors).time < time) return 0;
+    /* Of 16 bits and the shortest k matmul_thin takes down to half of its time. */
+    const double thin = x->k <= 4 ? 0.7 : 1;
+    return (x->k > 16 || time < thin * matmul_thin_time(x, gpu)) && time < matmul_ksplit_time(x, gpu) &&
            time < matmul_vectors_time(x, gpu);
 }
 static inline int matmul_ksplit_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -106,19 +118,22 @@ static inline int matmul_skinny_pays(const vb_matmul_args *x, const vb_gpu *gpu)
 /* Few tiles do not repay the conversion, unless k is short, nor do few columns of a tile. */
 static inline int gemm_3xf16_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int64_t tiles = vb_ceil_div(x->m, 128) * vb_ceil_div(x->n, 128);
-    if (5 * tiles >= gpu->multiprocessors && x->n >= 256) return 1;
-    return (x->n >= 256 ? 0.6 : 1.0) * matmul_3xf16_time(x, gpu) < matmul_tf32_time(x, gpu);
+    if (5 * tiles >= gpu->multiprocessors && x->n >= 256 && x->m > 64) return 1;
+    return (x->n >= 256 && x->m > 64 ? 0.6 : 1.0) * matmul_3xf16_time(x, gpu) < matmul_tf32_time(x, gpu);
 }
 
 /* Few tiles of a long k are shared by more blocks than a cluster has, small ones by matmul_ksplit. Of the longest,
  * whose last tile of rows is not filled, clusters took up to 1.5 times as long as blocks that share k in memory. */
 enum { GEMM_SM90_LONG_K = 9000 };
 static inline int gemm_sm90_pays(const vb_matmul_args *x, const vb_gpu *gpu) {
-    if (x->a_transposed) {
+    if (x->m <= 16 || x->n <= 16) return 0;
+    if (!gemm_sm90_whole(x)) {
         const double time = 1.05 * gemm_sm90_cut_of(x, gpu->multiprocessors).time;
-        return time < matmul_vectors_time(x, gpu) && time < matmul_ksplit_time(x, gpu) &&
-               time < matmul_plan_of(MATMUL_MMA, x, gpu).time;
+        if (time < matmul_vectors_time(x, gpu) && time < matmul_ksplit_time(x, gpu) &&
+            time < matmul_plan_of(MATMUL_MMA, x, gpu).time)
+            return 1;
     }
+    if (x->a_transposed) return 0;
     const int large = matmul_contiguous(x) && (double)x->m * x->k * x->n >= 64e6,
               parts = matmul_sm90_plan_of(x, gpu->multiprocessors).parts;
     if (x->k >= GEMM_SM90_LONG_K && parts > 2 && x->m % MATMUL_SM90_TILE_M != 0) return 0;

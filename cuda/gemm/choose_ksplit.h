@@ -46,6 +46,8 @@ static inline double matmul_megabytes(const vb_matmul_args *x) {
     return 1e-6 * matmul_element_bytes(x->type) * x->batch *
            ((double)x->m * x->k + (double)x->k * x->n + (double)x->m * x->n);
 }
+/* A block that stores goes through the columns of its tile that the matrix lacks: these take as long as others where
+ * rows of C begin anywhere, else half of it, but for matmul_f32 (docs/experiments/2026-11-28-product-tail.md). */
 static inline double matmul_time(const matmul_ksplit_plan *plan, const matmul_times *t, const vb_matmul_args *x) {
     const int odd = !matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride) +
                     !matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride),
@@ -54,8 +56,10 @@ static inline double matmul_time(const matmul_ksplit_plan *plan, const matmul_ti
                  crowded = taken < 1 ? taken : 1, whole = (double)x->k / plan->depth,
                  steps = plan->parts > 1 ? (double)vb_ceil_div(plan->steps, plan->parts) : whole > 0.25 ? whole : 0.25,
                  step = (t->step + t->crowded * crowded) * (1 + t->odd * odd), c = matmul_millions_of_c(x),
-                 waited = t->start + rounds * (t->block + step * steps), moved = 1.5 + matmul_megabytes(x) / t->rate;
-    return (waited > moved ? waited : moved) + t->store * c * (1 + t->odd_store * odd_c) +
+                 waited = t->start + rounds * (t->block + step * steps), moved = 1.5 + matmul_megabytes(x) / t->rate,
+                 past = plan->depth > MATMUL_F32_DEPTH && x->n < plan->tile_n ? (double)(plan->tile_n - x->n) : 0,
+                 lacking = past / (double)x->n * (odd_c ? 1 : 0.5);
+    return (waited > moved ? waited : moved) + t->store * c * (1 + t->odd_store * odd_c) * (1 + lacking) +
            (plan->parts > 1 ? t->add + t->part * plan->parts * c : 0);
 }
 /* The time by as many blocks a tile as take least: as the places have room for, twice as many, or a half, a quarter and
@@ -183,6 +187,11 @@ static inline matmul_ksplit_plan matmul_plan_tile(matmul_kernel kernel, int nth,
     plan.time = shared && (kernel != MATMUL_F32 || !early)
                     ? matmul_fewest_parts(&plan, &tile.times, x, tiles->least, early ? 1 : 6)
                     : matmul_time(&plan, &tile.times, x);
+    /* Long products of few rows or columns wait for the other operand, which tiles of 16 read once for every 16 of
+     * them. Of tiles of 64 the few fill a part. */
+    const int64_t few = x->m < x->n ? x->m : x->n, side = x->m < x->n ? tile.m : tile.n;
+    if (early && kernel == MATMUL_KSPLIT && plan.time > 12 && few <= 32 && x->k >= 512)
+        plan.time *= few > 16 ? side == 16 ? 1.25 : 1 : side == 64 ? 1.12 : 1;
     /* Few blocks of matmul_mma in a last round take as long as one alone. */
     const int64_t blocks = plan.tiles * plan.parts;
     if (kernel == MATMUL_MMA && blocks > plan.places)

@@ -33,12 +33,14 @@ static inline double matmul_short_time(const vb_matmul_args *x, const vb_gpu *gp
     const int odd_c = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride),
               odd = !matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride) +
                     !matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride);
-    const double taken = (double)tiles / ((x->k > 32 ? 6.0 : 8.0) * gpu->multiprocessors),
+    const double taken = (double)tiles / ((x->k > 32 ? 6.4 : 8.0) * gpu->multiprocessors),
                  operands = ((double)x->m + x->n) * x->k, of_tile = MATMUL_SHORT_SIDE * MATMUL_SHORT_SIDE,
-                 filled = 1e6 * matmul_millions_of_c(x) / ((double)tiles * of_tile),
-                 of_c = (phases > 1 ? 1.5 : 3.1 * filled) * odd_c;
-    return 2.1 + (taken > 0.2 ? taken : 0.2) * (0.2 + of_c + 0.2 * odd + 0.45 * (double)vb_ceil_div(x->k, 16)) +
-           0.86 * matmul_millions_of_c(x) + 1.5e-6 * x->batch * operands;
+                 of_rows = (double)x->m * x->batch * MATMUL_SHORT_SIDE * matmul_short_columns(x, phases),
+                 stored = x->n < MATMUL_SHORT_SIDE ? of_rows : 1e6 * matmul_millions_of_c(x),
+                 filled = stored / ((double)tiles * of_tile),
+                 of_c = (phases > 1 ? 0.2 : 3 * filled) * odd_c;
+    return 2.2 + (taken > 0.2 ? taken : 0.2) * (1.15 + of_c + 0.07 * odd + 0.43 * (double)vb_ceil_div(x->k, 16)) +
+           0.62 * matmul_millions_of_c(x) + 0.73e-6 * x->batch * operands;
 }
 /* How matmul_thin cuts up a product: a block has every `phases`-th row. */
 enum { MATMUL_THIN_THREADS = 256 };

@@ -163,16 +163,25 @@ static inline double matmul_copies_time(const vb_matmul_args *x) {
     return time;
 }
 /* 16 bits by matmul_sm90 or matmul_mma, with such copies. */
-static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+static inline double matmul_copied_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const double copies = matmul_copies_time(x);
     if (gpu->capability == 90) return matmul_sm90_plan_of(x, gpu->multiprocessors).time + copies;
     return matmul_plan_of(MATMUL_MMA, x, gpu).time + (copies > 0 ? 0.3 : 0) + copies;
 }
+/* The same against kernels that copy nothing: rows of copies begin where lines of the L2 do, unlike those of the
+ * products to which matmul_sm90's time was fitted. Where C is not most of the work, 730 runs on an H200 took less, the
+ * longer the less. */
+static inline double matmul_vectors_time(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const double time = matmul_copied_time(x, gpu);
+    if (gpu->capability != 90 || matmul_operand_vectors(x) || x->k < 256) return time;
+    return x->batch == 1 ? 2.5 + 0.75 * time : 1.2 + 0.9 * time;
+}
 
-/* A fit to 540 runs on an H200, by 0.12 of their logarithm. Operands whose k is not innermost take longer, and so do
- * pairs of C that are written one by one. */
+/* A fit to 540 runs on an H200, by 0.12 of their logarithm. Operands whose k is not innermost take longer, most of all
+ * rows of 16 bytes, and so do pairs of C that are written one by one. */
 static inline double gemm_m64_time(const vb_matmul_args *x, const vb_gpu *gpu) {
     const int turned = gemm_m64_turned(x), odd_c = x->c_stride % 2 != 0 || x->c_batch_stride % 2 != 0,
+              alone = x->batch == 1 && matmul_operand_vectors(x),
               few_across = turned ? !x->b_transposed : x->a_transposed,
               many_across = turned ? x->a_transposed : !x->b_transposed;
     const int64_t few = turned ? x->n : x->m, many = turned ? x->m : x->n,
@@ -182,10 +191,15 @@ static inline double gemm_m64_time(const vb_matmul_args *x, const vb_gpu *gpu) {
                  step = (0.14 + 0.61 * (taken < 1 ? taken : 1)) * (large ? 1.27 : 1) *
                         (1 + 0.34 * many_across + 0.36 * few_across),
                  waited = rounds * (1.26 + step * (double)vb_ceil_div(steps, ksplit)),
-                 moved = 2e-6 * (double)x->batch * ((double)few + (double)many) * (double)x->k /
-                         (many_across ? 2.14 : 2.53);
-    return 0.35 + (waited > moved ? waited : moved) + (ksplit > 1 ? large ? 2.6 : 0.8 : 0) +
-           2 * matmul_millions_of_c(x) * (0.24 + 1.8 * odd_c + 0.16 * turned);
+                 megabytes = 2e-6 * (double)x->batch * ((double)few + (double)many) * (double)x->k,
+                 faster = megabytes > 40 && !few_across ? 0.45 * (megabytes - 40) : 0, /* the longer the copies */
+                 slower = few_across && few <= 8 && alone ? 1.15 : 1, rate = many_across ? 2.14 : 2.53,
+                 moved = (megabytes - faster) * slower / rate;
+    const double time = 0.35 + (waited > moved ? waited : moved) + (ksplit > 1 ? large ? 2.6 : 0.8 : 0) +
+                        2 * matmul_millions_of_c(x) * (0.24 + 1.8 * odd_c + 0.16 * turned);
+    /* A short k of operands that need no copies was fitted again, by random batches. */
+    if (!matmul_operand_vectors(x) || x->k > 256) return time;
+    return time * (x->k > 64 ? 1.12 : large ? 1.4 : 1.15);
 }
 /* Whether tiles are as many as multiprocessors, and no blocks share k: many sums take long to exchange. */
 static inline int gemm_m64_shares_no_k(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -201,7 +215,7 @@ static inline int gemm_m64_fits(const vb_matmul_args *x, const vb_gpu *gpu) {
 static inline int gemm_m64_pays(const vb_matmul_args *x, double time, const vb_gpu *gpu) {
     const int64_t many = gemm_m64_turned(x) ? x->m : x->n;
     return x->k > 16 && 2 * many >= GEMM_M64_TILE && time < matmul_ksplit_time(x, gpu) &&
-           time < matmul_vectors_time(x, gpu) &&
+           time < matmul_copied_time(x, gpu) &&
            (!matmul_operand_vectors(x) || time < 1.1 * matmul_plan_of(MATMUL_MMA, x, gpu).time);
 }
 static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
