@@ -8,6 +8,7 @@
 //   across   `many` is stored with its rows innermost: lanes lie across them, and warps share k
 //   lone     the same with one row of A or column of B: warps have every eighth row of k, whose vectors are read as
 //            they lie, wherever rows begin
+//   own      the same of many matrices of a short k: a thread has an output
 //   grid     (ceil(rows / rows of a block), matrices, blocks that share k); block: 8 warps, up to 8 share a row's k
 //   shared   8192 floats of the few, dot: 32 KiB at most; then sums of the warps
 //   moves    `many` once, the few once a block; 2 m n k FLOPs
@@ -17,6 +18,7 @@
 #include "arch/streaming.cuh"
 #include "arch/unaligned.cuh"
 #include "gemm/matmul.cuh"
+#include "runtime/quotient.cuh"
 
 namespace vb {
 namespace {
@@ -446,6 +448,40 @@ __global__ void __launch_bounds__(threads, MATMUL_SKINNY_LONE_BLOCKS)
     }
 }
 
+// The same where a thread has an output. Matrices follow each other, so that a block has several small ones.
+template <class T>
+__global__ void __launch_bounds__(threads) matmul_skinny_own_kernel(MatMulProblem<T> p, Reciprocal by_rows,
+                                                                    unsigned rows, unsigned outputs,
+                                                                    bool a_transposed, bool b_transposed) {
+    constexpr int at_once = 8;
+    const unsigned i = blockIdx.x * threads + threadIdx.x, matrix = by_rows.quotient(i), row = i - matrix * rows;
+    const Skinny<T> x(p, a_transposed, b_transposed, matrix);
+    wait_for_previous_kernel();
+    release_next_kernel();
+    if (i >= outputs) return;
+    float sum = 0;
+    for (int64_t k0 = 0; k0 < x.k; k0 += at_once) {
+        T many[at_once], one[at_once];
+#pragma unroll
+        for (int u = 0; u < at_once; u++) {
+            const bool inside = k0 + u < x.k;
+            many[u] = inside ? x.many[(k0 + u) * x.many_stride + row] : from_float<T>(0.0f);
+            one[u] = inside ? x.few[(k0 + u) * x.few_k] : from_float<T>(0.0f);
+        }
+#pragma unroll
+        for (int u = 0; u < at_once; u++) sum = fmaf(to_float(many[u]), to_float(one[u]), sum);
+    }
+    x.c[row * x.c_many] = from_float<T>(sum);
+}
+
+template <class T>
+vb_status launch_own(const vb_matmul_args &x, vb_stream *stream) {
+    const int64_t rows = larger(x.m, x.n), outputs = rows * x.batch;
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(outputs, threads), threads, 0,
+                             matmul_skinny_own_kernel<T>, MatMulProblem<T>(x), reciprocal_of(rows), (unsigned)rows,
+                             (unsigned)outputs, x.a_transposed != 0, x.b_transposed != 0);
+}
+
 template <class T>
 vb_status launch_lone(const vb_matmul_args &x, const matmul_skinny_plan &plan, vb_stream *stream) {
     const bool of_rows = x.m <= x.n;
@@ -526,6 +562,7 @@ vb_status matmul_skinny(const vb_matmul_args &x, vb_stream *stream) {
         using T = decltype(zero);
         const matmul_skinny_plan plan = matmul_skinny_plan_of(&x, multiprocessors(stream));
         if (plan.lanes) return launch_dot<T>(x, plan, stream);
+        if (plan.own) return launch_own<T>(x, stream);
         if (plan.lone) return launch_lone<T>(x, plan, stream);
         return few <= 2 ? launch_skinny<T, 2>(x, stream)
                         : few <= 4 ? launch_skinny<T, 4>(x, stream) : launch_skinny<T, 8>(x, stream);

@@ -129,7 +129,9 @@ func matMulWithOp() *Op {
 	cases = append(cases, each(floats, // one row or column of matrices of which a block has several
 		Case{Label: "many_columns", Dims: []int{301, 5, 264, 1}, Flags: "nt"},
 		Case{Label: "many_rows", Dims: []int{301, 1, 267, 3}, Flags: "nt"},
-		Case{Label: "odd_rows_alike", Dims: []int{1, 1, 1029, 4001}, Flags: "nt"}, Case{Label: "odd_rows_alike", Dims: []int{2, 2999, 517, 1}, Flags: "nn"})...)
+		Case{Label: "odd_rows_alike", Dims: []int{1, 1, 1029, 4001}, Flags: "nt"}, Case{Label: "odd_rows_alike", Dims: []int{2, 2999, 517, 1}, Flags: "nn"},
+		// of a short k, each output by a thread
+		Case{Label: "many_short_rows", Dims: []int{301, 1, 7, 13}, Flags: "nn"}, Case{Label: "many_short_columns", Dims: []int{37, 119, 16, 1}, Flags: "tt"})...)
 	cases = append(cases, each([]tensor.DType{tensor.F32}, // rows that begin anywhere, or at even elements
 		Case{Label: "parts_odd_columns", Dims: []int{1, 900, 300, 901}, Flags: "nt"},
 		Case{Label: "parts_even_columns", Dims: []int{1, 900, 300, 902}, Flags: "tn"})...)
