@@ -136,14 +136,42 @@ class Library:
         return replay
 
 
+class Captures:
+    """Captures graphs of PyTorch's calls. torch.cuda.graph gives all cached memory back before each, which takes longer than to
+    capture and time short calls; here all graphs have theirs from one pool, until half of the GPU's memory is reserved."""
+
+    def __init__(self):
+        self.stream = self.pool = self.keeper = None
+
+    def __call__(self, calls, **kept):
+        if self.keeper is None or torch.cuda.memory_reserved() > torch.cuda.get_device_properties(0).total_memory // 2:
+            self.stream = self.stream or torch.cuda.Stream()
+            self.keeper = None
+            torch.cuda.empty_cache()
+            self.pool = torch.cuda.graph_pool_handle()
+            self.keeper = self.capture([lambda: torch.zeros(1, device="cuda")], self.pool)  # a pool ends with its last graph
+        return self.capture(calls, self.pool, **kept)
+
+    def capture(self, calls, pool, **kept):
+        graph = torch.cuda.CUDAGraph(**kept)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(self.stream):
+            graph.capture_begin(pool=pool)
+            try:
+                results = [call() for call in calls]  # each has a place of its own, as ours have: the L2 holds none of them
+            finally:
+                graph.capture_end()
+        del results
+        return graph
+
+
+capture = Captures()
+
+
 def torch_graph(calls):
     for call in calls[:2]:
         call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
+    graph = capture(calls)
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
     def replay():
@@ -156,13 +184,13 @@ def torch_graph(calls):
     return replay
 
 
-def alternate(replays, count):
-    """Medians of `count` replays of each, taken in turn."""
+def alternate(replays, count, first=2):
+    """Medians of `count` replays of each, taken in turn after `first` ones that warm up."""
     times = [[] for _ in replays]
-    for turn in range(count + 2):
+    for turn in range(count + first):
         for i, replay in enumerate(replays):
             microseconds = replay()
-            if turn >= 2:  # the first ones warm up
+            if turn >= first:
                 times[i].append(microseconds)
     return [statistics.median(t) for t in times]
 

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Measure kernels at shapes that nobody tuned for, beside PyTorch, in one run on one NVIDIA GPU.
 
-    make lib && python3 scripts/bench_shapes.py --seed 7 [--rows 400] [--family matmul ...] [--out docs/benchmarks/shapes.jsonl]
-    make lib && python3 scripts/bench_shapes.py --seed 7 --check 20000
+    make lib && python3 scripts/bench_shapes.py --seeds 7,8 [--rows 400] [--family matmul ...] [--out docs/benchmarks/shapes.jsonl]
+    make lib && python3 scripts/bench_shapes.py --seeds 7 --check 20000
 
 Draws products, batched products, row operations and attention: sizes log-uniform from 1 to 16 Ki, 40 % of them multiples of 8,
-and types, layouts, strides, heads and dims at random. Prints the rows by ratio (PyTorch's time divided by ours), the slowest
-first, with the kernel that ran, then one line of figures, and holds them to the gate: no row below 0.7, at most 3 % below 0.9,
-a geometric mean of 1.3. A row counts where either side takes 5 us or more. Exit status 1 where the gate is missed.
+and types, layouts, strides, heads and dims at random. For each seed prints the rows by ratio (PyTorch's time divided by ours), the
+slowest first, with the kernel that ran, then one line of figures, and holds them to the gate: no row below 0.7, at most 3 % below
+0.9, a geometric mean of 1.3. A row counts where either side takes 5 us or more. Exit status 1 where the gate is missed.
+
+Rows are saved as they are measured, and those below 0.9 printed. Ctrl-C, SIGTERM (as from `timeout`) and --limit stop the run, which
+then prints the figures of the rows that it has; a seed that lacks rows does not pass.
 
 With --portable, as for a GPU without Hopper's instructions, the gate is 0.6, 5 %, 1.0, and the peer has none of them either: its
 attention is FlashAttention-2 or the plain path, and where a product is faster by a kernel that has them the fastest of cuBLASLt's
@@ -26,6 +29,7 @@ import math
 import pathlib
 import random
 import shlex
+import signal
 import sys
 import time
 
@@ -34,8 +38,10 @@ from bench_dense import BF16, F16, F32, NAME, TORCH, Attention, Library, MatMul,
 from cublaslt import Products, kernels, uses_hopper
 from lazily import F, torch
 
+STARTED = time.monotonic()
 FAMILIES = {"matmul": 0.4, "batched": 0.2, "rows": 0.2, "attention": 0.2, "linear": 0}  # of the draws
 SHORTEST = 5.0  # us
+LONG, LONG_REPLAYS = 5000.0, 3  # us of calls whose medians need fewer replays, and how many
 MOST_BYTES, MOST_PRODUCTS = 1 << 30, 1 << 39
 
 
@@ -156,6 +162,7 @@ class Case:
 
     def make_matmul(self, pool, _):
         type, batch, m, k, n, layout, (a_stride, b_stride, c_stride) = self.sizes
+        op, a_scale = self.library.op, self.scale  # calls that knew the case would keep its memory until Python looks for cycles
 
         def operand(rows, stride, scale=1.0):
             values = pool.take(type, batch * rows * stride)
@@ -165,7 +172,7 @@ class Case:
             return values.as_strided((batch, rows, stride), (rows * stride, stride, 1))
 
         a_rows, b_rows = (k if layout[0] == "t" else m), (n if layout[1] == "t" else k)
-        a, b = operand(a_rows, a_stride, self.scale), operand(b_rows, b_stride)
+        a, b = operand(a_rows, a_stride, a_scale), operand(b_rows, b_stride)
         c, peer_c = (torch.empty(batch, m, c_stride, device="cuda", dtype=TORCH[type]) for _ in range(2))
         arguments, peer_arguments = (
             MatMul(to.data_ptr(), a.data_ptr(), b.data_ptr(), m, k, n, batch, a_stride, b_stride, c_stride,
@@ -181,9 +188,9 @@ class Case:
         def exact():
             rows = torch.randint(m, (min(m, 16),), device="cuda")
             left, right = x[:, rows][:4].double(), y[:4].double()
-            return ours_out[:4, rows], left @ right, left.abs() @ right.abs() + (k * SUBNORMAL / 2e-6 if self.scale != 1.0 else 0)
+            return ours_out[:4, rows], left @ right, left.abs() @ right.abs() + (k * SUBNORMAL / 2e-6 if a_scale != 1.0 else 0)
 
-        return lambda: self.library.op("matmul_batched", ctypes.byref(arguments)), peer, ours_out, exact, peer_arguments
+        return lambda: op("matmul_batched", ctypes.byref(arguments)), peer, ours_out, exact, peer_arguments
 
     def portable_peers(self, earlier):
         """Lists of calls that stand for the peer's, if its own use Hopper's instructions: each by an algorithm that does not."""
@@ -218,13 +225,14 @@ class Case:
         type, m, k, n = self.sizes
         x, w, y = pool.take(F32, m * k).view(m, k), pool.take(type, n * k).view(n, k), torch.empty(m, n, device="cuda")
         narrow, weight = x.to(TORCH[type]), Weight(w.data_ptr(), type, 0, n, k)
+        op = self.library.op
 
         def exact():
             some = torch.randint(n, (min(n, 256),), device="cuda")
             left, right = x.double(), w[some].mT.double()
             return y[:, some], left @ right, left.abs() @ right.abs()
 
-        return lambda: self.library.op("linear", y, x, ctypes.byref(weight), None, m), lambda: F.linear(narrow, w), y, exact
+        return lambda: op("linear", y, x, ctypes.byref(weight), None, m), lambda: F.linear(narrow, w), y, exact
 
     def make_attention(self, pool, _):
         type, batch, kv_heads, group, queries, keys, dim, causal = self.sizes
@@ -246,7 +254,8 @@ class Case:
             weights = scores.softmax(-1)
             return out[:1, :, rows], weights @ values, weights @ values.abs()
 
-        return (lambda: self.library.op("attention", ctypes.byref(arguments)),
+        op = self.library.op
+        return (lambda: op("attention", ctypes.byref(arguments)),
                 lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=group > 1), out, exact)
 
 
@@ -269,71 +278,108 @@ def wrong(type, values, exact, magnitude, operation):
     return 0.0 if finite and not (excess > 1).any() else float("inf") if not finite else float(excess.max())
 
 
-def check(options, library, pool):
-    draw, count = Draw(options.seed, 2048), collections.Counter()
+class Stopped(Exception):
+    """The time is over, or a signal said so."""
+
+
+def check(options, library, pool, seed):
+    draw, count = Draw(seed, 2048), collections.Counter()
     families = options.family or [f for f in FAMILIES if FAMILIES[f]]
-    begin, last = time.monotonic(), 0.0
-    for i in range(options.check):
-        if options.limit and time.monotonic() - options.begin > options.limit:
-            break
-        operation, sizes = draw.case(draw.random.choice(families))
-        nbytes, products = cost(operation, sizes)
-        if nbytes > 1 << 26 or products > 1 << 32:
-            count["too large"] += 1
-            continue
-        subnormal = operation == "matmul" and sizes[0] == F32 and i % 8 == 0
-        case = Case(library, pool, operation, sizes, 1, TINY if subnormal else 1.0)
-        try:
-            case.ours[0]()
-            library.synchronize()
-        except Unsupported:
-            count["without a kernel"] += 1
-            print(f"no kernel: {describe(operation, sizes)}")
-            continue
-        except RuntimeError as error:
-            count["failed"] += 1
-            print(f"{error}: {describe(operation, sizes)}")
-            continue
-        excess = wrong(sizes[0], *case.exact(), operation)
-        count["wrong" if excess else "right"] += 1
-        if excess:
-            what = describe(operation, sizes) + " of subnormal numbers" * subnormal
-            print(f"wrong, {excess:.3g} times the tolerance: {what} ({library.kernel()})", flush=True)
-        if sys.stderr.isatty() and time.monotonic() - last > 1:
-            last = time.monotonic()
-            print(f"\r{i + 1} of {options.check}", end="", file=sys.stderr)
-    print(f"seed {options.seed}: " + ", ".join(f"{n} {what}" for what, n in count.items()) + f" in {time.monotonic() - begin:.0f} s")
-    return count["wrong"] + count["failed"] + count["without a kernel"] == 0
+    begin, last, stopped = time.monotonic(), 0.0, False
+    try:
+        for i in range(options.check):
+            options.in_time()
+            operation, sizes = draw.case(draw.random.choice(families))
+            nbytes, products = cost(operation, sizes)
+            if nbytes > 1 << 26 or products > 1 << 32:
+                count["too large"] += 1
+                continue
+            subnormal = operation == "matmul" and sizes[0] == F32 and i % 8 == 0
+            case = Case(library, pool, operation, sizes, 1, TINY if subnormal else 1.0)
+            try:
+                case.ours[0]()
+                library.synchronize()
+            except Unsupported:
+                count["without a kernel"] += 1
+                print(f"no kernel: {describe(operation, sizes)}")
+                continue
+            except RuntimeError as error:
+                count["failed"] += 1
+                print(f"{error}: {describe(operation, sizes)}")
+                continue
+            excess = wrong(sizes[0], *case.exact(), operation)
+            count["wrong" if excess else "right"] += 1
+            if excess:
+                what = describe(operation, sizes) + " of subnormal numbers" * subnormal
+                print(f"wrong, {excess:.3g} times the tolerance: {what} ({library.kernel()})", flush=True)
+            if sys.stderr.isatty() and time.monotonic() - last > 1:
+                last = time.monotonic()
+                print(f"\r{i + 1} of {options.check}", end="", file=sys.stderr)
+    except Stopped:
+        stopped = True
+    print(f"seed {seed}: " + ", ".join(f"{n} {what}" for what, n in count.items()) + f" in {time.monotonic() - begin:.0f} s", flush=True)
+    return count["wrong"] + count["failed"] + count["without a kernel"] == 0, stopped
 
 
-def measure(options, library, pool):
-    draw, rows = Draw(options.seed, 16384), []
-    families = {f: FAMILIES[f] or 1 for f in options.family} if options.family else FAMILIES
-    properties = torch.cuda.get_device_properties(0)
-    device = f"{properties.name}, {properties.multi_processor_count} SMs" + options.portable * ", capability taken as 8.6"
-    command = shlex.join(["python3", *sys.argv])
-    earlier = Products() if options.portable else None
-    drawn = 0
-    while len(rows) < options.rows and drawn < 20 * options.rows:
-        if options.limit and time.monotonic() - options.begin > options.limit:
-            break
-        drawn += 1
-        operation, sizes = draw.case(draw.random.choices(list(families), families.values())[0])
-        nbytes, products = cost(operation, sizes)
-        name = describe(operation, sizes)
-        if max(nbytes, largest(operation, sizes)) > MOST_BYTES or products > MOST_PRODUCTS or not all(text in name for text in options.case):
-            continue
-        if 4 * nbytes < 1 << 20 and products < 1 << 24:
-            continue  # a launch and little else on either side
-        case = Case(library, pool, operation, sizes, max(1, min(12, 2 * properties.L2_cache_size // nbytes)))
+class Rows(list):
+    """The rows of a seed, each saved as it comes."""
+
+    def __init__(self, options, seed):
+        super().__init__()
+        self.out, self.seed = options.out, seed
+
+    def add(self, row):
+        self.append(row)
+        if self.out and len(self) == 1:
+            suites.replace(self.out, [row], lambda row: row.get("seed"))  # those of an earlier run leave
+        elif self.out:
+            suites.append(self.out, row)
+        if row["ratio"] < 0.9:
+            self.show(row)
+
+    def show(self, row):
+        print(f"{row['ratio']:6.2f} {row['ours'] or 0:10.1f} {row['peer'] or 0:10.1f}  {row['case']}  {row['kernel']}", flush=True)
+
+    def finish(self, most):
+        """Sorts them, also where they are saved, and shows those that are slower than PyTorch."""
+        self.sort(key=lambda row: row["ratio"])
+        if self.out and self:
+            suites.replace(self.out, self, lambda row: row.get("seed"))
+        print("the slowest:")
+        for row in [row for row in self if row["ratio"] < 1][:most]:
+            self.show(row)
+
+
+def medians(replays, count):
+    """Medians of the replays, taken in turn; None where all are far too short for a row."""
+    for _ in range(2):
+        first = [replay() for replay in replays]
+    if max(first) < 0.8 * SHORTEST:
+        return None
+    return alternate(replays, min(count, LONG_REPLAYS) if max(first) > LONG else count, first=0)
+
+
+class Measurement:
+    def __init__(self, options, library, pool):
+        self.options, self.library, self.pool = options, library, pool
+        properties = torch.cuda.get_device_properties(0)
+        self.l2 = properties.L2_cache_size
+        self.device = f"{properties.name}, {properties.multi_processor_count} SMs" + options.portable * ", capability taken as 8.6"
+        self.command = shlex.join(["python3", *sys.argv])
+        self.earlier = Products() if options.portable else None
+        self.choosing = 0.0  # seconds in cuBLASLt's algorithms
+
+    def row(self, operation, sizes, name, nbytes, products, seed):
+        """The row of a case, or None."""
+        library, options = self.library, self.options
+        case = Case(library, self.pool, operation, sizes, max(1, min(12, 2 * self.l2 // nbytes)))
         try:
-            for call in case.peer[:2]:
-                call()
+            case.peer[0]()
             torch.cuda.synchronize()
         except RuntimeError as error:  # such as memory for scores
             print(f"  {name}: PyTorch: {str(error).splitlines()[0][:90]}", file=sys.stderr)
             torch.cuda.synchronize()  # an error of a kernel is raised again: nothing can be measured after it
-            continue
+            return None
         calls = max(1, 6 // len(case.ours)) if nbytes < 1 << 26 and products < 1 << 34 else 1
         try:
             case.ours[0]()
@@ -342,58 +388,85 @@ def measure(options, library, pool):
             kernel = library.kernel()
             replay = library.graph(case.ours * calls)
         except (Unsupported, RuntimeError) as error:
-            rows.append({"case": name, "ratio": 0.0, "ours": None, "peer": None, "kernel": str(error)})
-            continue
+            return {"case": name, "ratio": 0.0, "ours": None, "peer": None, "kernel": str(error), "seed": seed}
         try:
-            ours, peer = alternate([replay, torch_graph(case.peer * calls)], options.replays)
-            pytorch, others = peer, case.portable_peers(earlier) if options.portable and peer < ours else []
+            times = medians([replay, torch_graph(case.peer * calls)], options.replays)
+            if times is None or max(times) < SHORTEST:
+                return None
+            ours, peer = times
+            begin = time.monotonic()
+            pytorch, others = peer, case.portable_peers(self.earlier) if options.portable and peer < ours else []
             if others:
                 ours, *times = alternate([replay, *(torch_graph(calls_of * calls) for calls_of in others)], options.replays)
                 peer = min(times)
+            self.choosing += time.monotonic() - begin
         except RuntimeError as error:  # an illegal access: nothing can be measured after it
             sys.exit(f"bench_shapes: {name} ({kernel}): {error}")
-        library.release()
-        if max(ours, peer) < SHORTEST:
-            continue
+        finally:
+            library.release()
         suite = "portable" if options.portable else "linear" if operation == "linear" else "shapes"
-        rows.append({"suite": suite, "case": name, "ours": round(ours, 2), "peer": round(peer, 2),
-                     "unit": "us", "ratio": round(peer / ours, 3), "error": excess, "kernel": kernel, "seed": options.seed,
-                     "device": device, "command": command, **({"pytorch": round(pytorch, 2)} if others else {})})
-        if sys.stderr.isatty():
-            print(f"\r{len(rows)} of {options.rows}", end="", file=sys.stderr)
-    rows.sort(key=lambda row: row["ratio"])
-    shown = [row for row in rows if row["ratio"] < 1][: options.show]
-    for row in shown:
-        print(f"{row['ratio']:6.2f} {row['ours'] or 0:10.1f} {row['peer'] or 0:10.1f}  {row['case']}  {row['kernel']}")
-    if options.out:
-        suites.replace(options.out, rows, lambda row: row.get("seed"))
-    least, share, mean = (0.6, 0.05, 1.0) if options.portable else (0.7, 0.03, 1.3)
+        return {"suite": suite, "case": name, "ours": round(ours, 2), "peer": round(peer, 2),
+                "unit": "us", "ratio": round(peer / ours, 3), "error": excess, "kernel": kernel, "seed": seed,
+                "device": self.device, "command": self.command, **({"pytorch": round(pytorch, 2)} if others else {})}
 
-    def figures(ratios):
-        slow, slower = (sum(ratio < bound for ratio in ratios) for bound in (least, 0.9))
-        geometric = math.exp(sum(math.log(max(ratio, 1e-3)) for ratio in ratios) / max(1, len(ratios)))
-        passed = not slow and slower <= share * len(ratios) and geometric >= mean
-        return passed, (f"{slow} below {least}, {slower} below 0.9 ({100 * slower / max(1, len(ratios)):.1f} %), "
-                        f"geometric mean {geometric:.2f}")
+    def draw(self, rows, seed):
+        """Adds the rows of a seed."""
+        options, draw = self.options, Draw(seed, 16384)
+        families = {f: FAMILIES[f] or 1 for f in options.family} if options.family else FAMILIES
+        for _ in range(20 * options.rows):
+            options.in_time()
+            operation, sizes = draw.case(draw.random.choices(list(families), families.values())[0])
+            nbytes, products = cost(operation, sizes)
+            name = describe(operation, sizes)
+            if max(nbytes, largest(operation, sizes)) > MOST_BYTES or products > MOST_PRODUCTS or not all(text in name for text in options.case):
+                continue
+            if 4 * nbytes < 1 << 20 and products < 1 << 24:
+                continue  # a launch and little else on either side
+            row = self.row(operation, sizes, name, nbytes, products, seed)
+            if row:
+                rows.add(row)
+                if sys.stderr.isatty():
+                    print(f"\r{len(rows)} of {options.rows}", end="", file=sys.stderr)
+            if len(rows) == options.rows:
+                return
 
-    wrong_rows = sum(row.get("error", 1) != 0 for row in rows)
-    by_family = collections.defaultdict(list)
-    for row in rows:
-        by_family[row["case"].split(" ")[0]].append(math.log(max(row["ratio"], 1e-3)))
-    for family, logs in by_family.items():
-        print(f"{family}: {len(logs)} rows, geometric mean {math.exp(sum(logs) / len(logs)):.2f}")
-    if options.portable:
-        with_hopper = [row["pytorch"] / row["ours"] if "pytorch" in row else row["ratio"] for row in rows]
-        print(f"beside PyTorch with Hopper's instructions: {figures(with_hopper)[1]}")
-    passed, text = figures([row["ratio"] for row in rows])
-    print(f"seed {options.seed}: {len(rows)} rows, {text}, {wrong_rows} wrong")
-    return passed and not wrong_rows
+    def seed(self, seed):
+        """Whether a seed's rows pass, and whether the run was stopped."""
+        options, rows, stopped, begin, self.choosing = self.options, Rows(self.options, seed), False, time.monotonic(), 0.0
+        try:
+            self.draw(rows, seed)
+        except Stopped:
+            stopped = True
+        rows.finish(options.show)
+        least, share, mean = (0.6, 0.05, 1.0) if options.portable else (0.7, 0.03, 1.3)
+
+        def figures(ratios):
+            slow, slower = (sum(ratio < bound for ratio in ratios) for bound in (least, 0.9))
+            geometric = math.exp(sum(math.log(max(ratio, 1e-3)) for ratio in ratios) / max(1, len(ratios)))
+            passed = not slow and slower <= share * len(ratios) and geometric >= mean
+            return passed, (f"{slow} below {least}, {slower} below 0.9 ({100 * slower / max(1, len(ratios)):.1f} %), "
+                            f"geometric mean {geometric:.2f}")
+
+        wrong_rows = sum(row.get("error", 1) != 0 for row in rows)
+        by_family = collections.defaultdict(list)
+        for row in rows:
+            by_family[row["case"].split(" ")[0]].append(math.log(max(row["ratio"], 1e-3)))
+        for family, logs in by_family.items():
+            print(f"{family}: {len(logs)} rows, geometric mean {math.exp(sum(logs) / len(logs)):.2f}")
+        if options.portable:
+            with_hopper = [row["pytorch"] / row["ours"] if "pytorch" in row else row["ratio"] for row in rows]
+            print(f"beside PyTorch with Hopper's instructions: {figures(with_hopper)[1]}")
+        passed, text = figures([row["ratio"] for row in rows])
+        print(f"seed {seed}: {len(rows)} rows" + f" of {options.rows}, stopped" * stopped + f", {text}, {wrong_rows} wrong; "
+              f"{time.monotonic() - begin:.1f} s" + f", {self.choosing:.1f} of them for cuBLASLt's earlier kernels" * options.portable, flush=True)
+        return passed and not wrong_rows and not stopped, stopped
 
 
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--seed", "--seeds", dest="seeds", required=True, metavar="N,...",
+                        type=lambda text: [int(seed) for seed in text.split(",")], help="one or several, measured in turn")
     parser.add_argument("--rows", type=int, default=400)
     parser.add_argument("--family", nargs="*", choices=list(FAMILIES))
     parser.add_argument("--case", nargs="*", default=[], help="only cases whose name holds all of these texts")
@@ -403,19 +476,40 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, help="write the rows as JSON lines; those of other seeds stay")
     parser.add_argument("--replays", type=int, default=7)
     parser.add_argument("--show", type=int, default=60, help="how many of the slower rows are printed")
-    parser.add_argument("--limit", type=float, help="stop drawing after so many seconds")
+    parser.add_argument("--limit", type=float, help="stop after so many seconds")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("bench_shapes: PyTorch finds no CUDA device here")
     if not options.library.exists():
         sys.exit(f"bench_shapes: {options.library} is missing: run scripts/compile-cuda-kernels.sh")
+    options.signal = None
+
+    def stop(number, _):
+        options.signal = number
+
+    def in_time():
+        if options.signal or (options.limit and time.monotonic() - STARTED > options.limit):
+            raise Stopped
+
+    options.in_time = in_time
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cuda.enable_cudnn_sdp(not options.portable)
-    torch.manual_seed(options.seed)
-    options.begin = time.monotonic()
-    library, pool = Library(options.library), Pool(4 * MOST_BYTES, options.seed)  # 16-bit elements: an eighth of the bytes
-    passed = check(options, library, pool) if options.check else measure(options, library, pool)
-    sys.exit(0 if passed else 1)
+    torch.manual_seed(options.seeds[0])
+    library, pool = Library(options.library), Pool(4 * MOST_BYTES, options.seeds[0])  # 16-bit elements: an eighth of the bytes
+    measurement = None if options.check else Measurement(options, library, pool)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    print(f"started after {time.monotonic() - STARTED:.1f} s", flush=True)
+    passed = []
+    for seed in options.seeds:
+        this, stopped = check(options, library, pool, seed) if options.check else measurement.seed(seed)
+        passed.append(this)
+        if stopped:
+            break
+    left = options.seeds[len(passed):]
+    if left:
+        print("stopped before seeds " + ", ".join(map(str, left)))
+    sys.exit(0 if all(passed) and not left else 1)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ captured graph, says for which instructions it is written.
 import ctypes
 import itertools
 
+from bench_dense import capture
 from lazily import torch
 
 pointer, int32, int64, uint64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint64
@@ -40,10 +41,7 @@ def kernels(call):
     """The names of the kernels that a call of PyTorch's current device launches."""
     driver = ctypes.CDLL("libcuda.so.1")
     call()  # outside the graph: modules load
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph(keep_graph=True)
-    with torch.cuda.graph(graph):
-        call()
+    graph = capture([call], keep_graph=True)
     handle, count = pointer(graph.raw_cuda_graph()), ctypes.c_size_t()
     succeed(driver.cuGraphGetNodes(handle, None, ctypes.byref(count)), "cuGraphGetNodes")
     nodes, names = (pointer * count.value)(), []
@@ -167,10 +165,7 @@ class Products:
 
     def time(self, multiply, products):
         """Milliseconds of all products, the second time that they are replayed as a graph."""
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for x in products:
-                multiply(x)
+        graph = capture([lambda x=x: multiply(x) for x in products])
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         graph.replay()
         start.record()

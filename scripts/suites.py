@@ -14,3 +14,9 @@ def replace(path, lines, key=case_and_device):
     measured = {key(line) for line in lines}
     kept = [line for line in map(json.loads, path.read_text().splitlines()) if key(line) not in measured] if path.exists() else []
     path.write_text("".join(json.dumps(line) + "\n" for line in kept + lines))
+
+
+def append(path, line):
+    """Adds a case to a suite's file."""
+    with open(path, "a") as file:
+        file.write(json.dumps(line) + "\n")
