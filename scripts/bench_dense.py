@@ -143,35 +143,40 @@ class Captures:
     def __init__(self):
         self.stream = self.pool = self.keeper = None
 
-    def __call__(self, calls, **kept):
+    def __call__(self, calls, apart=False, **kept):
+        """apart: the results of the calls have places of their own. Else a call may write where the one before it did."""
         if self.keeper is None or torch.cuda.memory_reserved() > torch.cuda.get_device_properties(0).total_memory // 2:
             self.stream = self.stream or torch.cuda.Stream()
             self.keeper = None
             torch.cuda.empty_cache()
             self.pool = torch.cuda.graph_pool_handle()
             self.keeper = self.capture([lambda: torch.zeros(1, device="cuda")], self.pool)  # a pool ends with its last graph
-        return self.capture(calls, self.pool, **kept)
+        return self.capture(calls, self.pool, apart, **kept)
 
-    def capture(self, calls, pool, **kept):
+    def capture(self, calls, pool, apart=False, **kept):
         graph = torch.cuda.CUDAGraph(**kept)
         torch.cuda.synchronize()
         with torch.cuda.stream(self.stream):
             graph.capture_begin(pool=pool)
             try:
-                results = [call() for call in calls]  # each has a place of its own, as ours have: the L2 holds none of them
+                results = []
+                for call in calls:
+                    result = call()
+                    if apart:
+                        results.append(result)
+                    del result
             finally:
                 graph.capture_end()
-        del results
         return graph
 
 
 capture = Captures()
 
 
-def torch_graph(calls):
+def torch_graph(calls, apart=False):
     for call in calls[:2]:
         call()
-    graph = capture(calls)
+    graph = capture(calls, apart)
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
     def replay():

@@ -148,7 +148,8 @@ class Pool:
 
 
 class Case:
-    """A case with `copies` sets of inputs: self.ours and self.peer are lists of calls. A product's A is multiplied by `scale`."""
+    """A case with `copies` sets of inputs and places of results: self.ours and self.peer are lists of calls. A product's A is
+    multiplied by `scale`."""
 
     def __init__(self, library, pool, operation, sizes, copies, scale=1.0):
         self.library, self.sizes, self.scale = library, sizes, scale
@@ -390,7 +391,7 @@ class Measurement:
         except (Unsupported, RuntimeError) as error:
             return {"case": name, "ratio": 0.0, "ours": None, "peer": None, "kernel": str(error), "seed": seed}
         try:
-            times = medians([replay, torch_graph(case.peer * calls)], options.replays)
+            times = medians([replay, torch_graph(case.peer * calls, apart=True)], options.replays)
             if times is None or max(times) < SHORTEST:
                 return None
             ours, peer = times
