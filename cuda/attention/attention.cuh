@@ -268,9 +268,13 @@ vb_status add_attention_parts(const AttentionShape &a, const AttentionParts &par
                              parts, tile_rows, dims);
 }
 
-// As many parts a tile as make `wanted` in all, at most `most`; allocates their memory.
+// The bytes of parts of so many rows.
+inline int64_t parts_bytes(int64_t rows, int dim_stride) {
+    return rows * (dim_stride * (int64_t)sizeof(float) + (int64_t)sizeof(float2));
+}
+// As many parts a tile as make `wanted` in all, at most `most`; in `memory`, or where that is null in the workspace.
 inline vb_status plan_parts(AttentionParts *parts, int64_t tiles, int tile_rows, int dim_stride, int64_t most,
-                             int64_t wanted, vb_stream *stream) {
+                             int64_t wanted, vb_stream *stream, void *memory = nullptr) {
     int64_t count = larger<int64_t>(1, smaller(most, wanted / tiles));
     if (tiles > workspace_counters) count = 1;
     parts->count = (int)count;
@@ -279,29 +283,31 @@ inline vb_status plan_parts(AttentionParts *parts, int64_t tiles, int tile_rows,
     parts->stats = nullptr;
     if (count > 1) {
         const int64_t rows = tiles * count * tile_rows;
-        void *memory;
-        VB_TRY(workspace(&memory, rows * (dim_stride * (int64_t)sizeof(float) + (int64_t)sizeof(float2)), stream));
+        if (!memory) VB_TRY(workspace(&memory, parts_bytes(rows, dim_stride), stream));
         parts->partial = (float *)memory;
         parts->stats = (float2 *)((float *)memory + rows * dim_stride);
     }
     return VB_OK;
 }
 
+int64_t shared_of_multiprocessor(vb_stream *stream); // bytes that all its blocks have at once (runtime.cu)
+
 // Each takes the calls for which choose.h names it.
-// `parts`: memory for parts of rows (attention_decode.cuh), or null for the stream's workspace.
+// `parts`: memory for parts of rows, or null for the stream's workspace.
 vb_status attention_decode(const vb_attention_args &args, vb_stream *stream, void *parts = nullptr);
 vb_status attention_decode_q8(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_decode_f32(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_decode_variants(const vb_attention_args &args, bool operand, vb_stream *stream);
-vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream);
+vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream, void *parts = nullptr);
+int64_t attention_prefill_parts_bytes(const vb_attention_args &args, vb_stream *stream); // of that memory
 vb_status attention_prefill_whole(const vb_attention_args &args, vb_stream *stream); // not from the stream's workspace
 vb_status attention_prefill_sm90(const vb_attention_args &args, vb_stream *stream);
 // Over Q8_0, by a kernel for an F16 cache.
 vb_status attention_prefill_q8(const vb_attention_args &args,
                                vb_status (*prefill)(const vb_attention_args &, vb_stream *), vb_stream *stream);
 // Over copies with whole vectors of 16 bytes.
-vb_status attention_padded(const vb_attention_args &a, vb_status (*prefill)(const vb_attention_args &, vb_stream *),
-                           vb_stream *stream);
+vb_status attention_padded(const vb_attention_args &a, vb_stream *stream);
+vb_status attention_padded_sm90(const vb_attention_args &a, vb_stream *stream);
 vb_status attention_padded_decode(const vb_attention_args &a, vb_stream *stream);
 vb_status attention_f32(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);

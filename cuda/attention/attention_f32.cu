@@ -5,7 +5,8 @@
 //   block    4 warps, of more than 192 dimensions 8; the block walks its keys in steps of KEYS. Of few tiles and keys
 //            twice as many warps: two share the rows of a tile, and each has half of every step
 //   shared   queries [16 * WARPS][DIMS + 4], then two stages of keys and values [KEYS][DIMS + 4]: the next step is
-//            copied while this one is multiplied. 101 KiB for 128 dimensions, 199 for 256
+//            copied while this one is multiplied. 101 KiB for 128 dimensions, 199 for 256. Small instances have one
+//            stage: values are copied while scores are computed, the next keys while values are multiplied
 //   moves    queries and outputs once, keys and values once a tile (from the cache); 12 FLOPs a query element and key
 //   bound    tensor cores and the splitting of numbers
 //   measured docs/experiments/2026-11-22-shapes.md
@@ -67,14 +68,14 @@ struct CacheTile {
 
 // SHARES warps have the same rows, and KEYS / SHARES keys of each step. Code for Hopper, whose shared memory holds the
 // others, leaves out small tiles.
-template <int DIMS, int KEYS, int WARPS, int SHARES>
+template <int DIMS, bool SMALL, int WARPS, int SHARES>
 __global__ void __launch_bounds__(WARPS * SHARES * 32, ATTENTION_F32_PLACES(DIMS, SHARES))
     attention_f32_kernel(AttentionShape a, unsigned heads, AttentionParts parts) {
 #if __CUDA_ARCH__ >= 800
 #ifdef VB_SM90A
-    if (KEYS < ATTENTION_F32_KEYS(DIMS, 0)) return __trap();
+    if (SMALL) return __trap();
 #endif
-    constexpr int threads = WARPS * SHARES * 32, own = KEYS / SHARES;
+    constexpr int KEYS = ATTENTION_F32_KEYS(DIMS), threads = WARPS * SHARES * 32, own = KEYS / SHARES;
     using Cache = CacheTile<DIMS, KEYS, threads>;
     constexpr int rows_per_tile = WARPS * 16, width = Cache::width, tile_floats = KEYS * width;
     static_assert(own % 8 == 0, "whole fragments");
@@ -110,7 +111,8 @@ __global__ void __launch_bounds__(WARPS * SHARES * 32, ATTENTION_F32_PLACES(DIMS
         keys.copy(stages + stage * 2 * tile_floats, first, count);
         values.copy(stages + (stage * 2 + 1) * tile_floats, first, count);
     };
-    copy_step(0, 0);
+    if (SMALL) keys.copy(stages, 0, count);
+    else copy_step(0, 0);
 #pragma unroll 4
     for (int i = share; i < 16; i += SHARES) { // a warp its own rows; nobody reads results of rows past the last
         const int row = warp * 16 + i;
@@ -157,19 +159,23 @@ __global__ void __launch_bounds__(WARPS * SHARES * 32, ATTENTION_F32_PLACES(DIMS
     for (int first = 0; first < count; first += KEYS, stage ^= 1) {
         copy_async_wait<0>();
         __syncthreads(); // all have left the other stage
-        if (first + KEYS < count) {
+        if (SMALL) {
+            values.copy(stages + tile_floats, first, count);
+            copy_async_commit();
+        } else if (first + KEYS < count) {
             copy_step(stage ^ 1, first + KEYS);
             copy_async_commit();
         }
-        const int base = mine.lo + first + share * own;
-        if (base >= some_hi || base + own <= some_lo) continue; // all of the warp
-        const float *const key_tile = stages + stage * 2 * tile_floats + share * own * width + key_at;
-        const float *const value_tile = stages + (stage * 2 + 1) * tile_floats + share * own * width;
+        const int base = mine.lo + first + share * own, at = SMALL ? 0 : stage * 2;
+        const bool unseen = base >= some_hi || base + own <= some_lo; // of the whole warp
+        if (!SMALL && unseen) continue;
+        const float *const key_tile = stages + at * tile_floats + share * own * width + key_at;
+        const float *const value_tile = stages + (at + 1) * tile_floats + share * own * width;
 
         float score[own / 8][4] = {};
 #pragma unroll
         for (int d0 = 0; d0 < DIMS; d0 += 32) {
-            if (d0 >= dim) break;
+            if (d0 >= dim || (SMALL && unseen)) break;
             Sums<own / 8> some;
             const auto add_eight = [&](int d) {
                 unsigned high_q[4], low_q[4];
@@ -194,6 +200,15 @@ __global__ void __launch_bounds__(WARPS * SHARES * 32, ATTENTION_F32_PLACES(DIMS
             for (int j = 0; j < own / 8; j++)
 #pragma unroll
                 for (int e = 0; e < 4; e++) score[j][e] += some.at(j, e);
+        }
+        if (SMALL) {
+            copy_async_wait<0>();
+            __syncthreads(); // the values are there, and all have left the keys
+            if (first + KEYS < count) {
+                keys.copy(stages, first + KEYS, count);
+                copy_async_commit();
+            }
+            if (unseen) continue;
         }
         const bool masked = base < common_lo || base + own > common_hi;
 #pragma unroll
@@ -255,7 +270,7 @@ __global__ void __launch_bounds__(WARPS * SHARES * 32, ATTENTION_F32_PLACES(DIMS
     }
     if (SHARES > 1) { // the first of them gets the sums of the others
         constexpr int numbers = DIMS / 2 + 4; // of a thread
-        static_assert((SHARES - 1) * WARPS * numbers * 32 <= rows_per_tile * width + 4 * tile_floats,
+        static_assert((SHARES - 1) * WARPS * numbers * 32 <= rows_per_tile * width + (SMALL ? 2 : 4) * tile_floats,
                       "room for the others");
         float *const others = shared + warp * numbers * 32 + lane; // [share][warp][number][lane]
         copy_async_wait<0>();
@@ -307,43 +322,43 @@ __global__ void __launch_bounds__(WARPS * SHARES * 32, ATTENTION_F32_PLACES(DIMS
 #endif
 }
 
-template <int DIMS, int KEYS, int WARPS, int SHARES>
+template <int DIMS, bool SMALL, int WARPS, int SHARES>
 vb_status launch_f32(const vb_attention_args &a, vb_stream *stream) {
-    constexpr int tile_rows = WARPS * 16, bytes = (tile_rows + 4 * KEYS) * (DIMS + 4) * (int)sizeof(float);
+    constexpr int keys = ATTENTION_F32_KEYS(DIMS), tile_rows = WARPS * 16;
+    constexpr int bytes = (tile_rows + (SMALL ? 2 : 4) * keys) * (DIMS + 4) * (int)sizeof(float);
     const AttentionShape shape = shape_of(a, tile_rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
     const int64_t tiles = (int64_t)shape.tiles * heads;
     AttentionParts parts;
-    const int count = attention_parts(&a, tiles, tile_rows, KEYS, DIMS,
-                                      ATTENTION_F32_PLACES(DIMS, SHARES) * multiprocessors(stream),
-                                      1.5e-5 * tile_rows * KEYS * DIMS);
+    const int count = attention_parts(&a, tiles, tile_rows, keys, DIMS,
+                                      attention_f32_places(DIMS, SHARES, shared_of_multiprocessor(stream), &gpu_of(stream)),
+                                      1.5e-5 * tile_rows * keys * DIMS);
     VB_TRY(plan_parts(&parts, tiles, tile_rows, DIMS, count, count * tiles, stream));
     VB_TRY(launch_overlapped(stream, shape.tiles * heads * (unsigned)parts.count, WARPS * SHARES * 32, bytes,
-                             attention_f32_kernel<DIMS, KEYS, WARPS, SHARES>, shape, heads, parts));
+                             attention_f32_kernel<DIMS, SMALL, WARPS, SHARES>, shape, heads, parts));
     return add_attention_parts<float>(shape, parts, tile_rows, DIMS, stream);
 }
 
-template <int DIMS, bool SMALL = false>
+template <int DIMS>
 vb_status run_f32(const vb_attention_args &a, vb_stream *stream) {
-    constexpr int warps = ATTENTION_F32_WARPS(DIMS, SMALL), keys = ATTENTION_F32_KEYS(DIMS, SMALL);
-    constexpr int two = DIMS <= ATTENTION_F32_SHARED_DIMS ? 2 : 1, four = two > 1 && keys >= 32 ? 4 : two;
+    constexpr int warps = ATTENTION_F32_WARPS(DIMS, 0), few = ATTENTION_F32_WARPS(DIMS, 1);
+    constexpr bool has_small = DIMS == 128 || DIMS == 256, shared = DIMS <= ATTENTION_F32_SHARED_DIMS;
+    if (attention_f32_small(DIMS, &gpu_of(stream))) return launch_f32<DIMS, has_small, few, 1>(a, stream);
     const int shares = attention_f32_shares(&a, multiprocessors(stream));
-    if (four == 4 && shares == 4) return launch_f32<DIMS, keys, four == 4 ? warps / 2 : warps, four>(a, stream);
-    if (two == 2 && shares > 1) return launch_f32<DIMS, keys, warps, two>(a, stream);
-    return launch_f32<DIMS, keys, warps, 1>(a, stream);
+    if (shared && shares == 4) return launch_f32<DIMS, false, shared ? warps / 2 : warps, shared ? 4 : 1>(a, stream);
+    if (shared && shares == 2) return launch_f32<DIMS, false, warps, shared ? 2 : 1>(a, stream);
+    return launch_f32<DIMS, false, warps, 1>(a, stream);
 }
 
 } // namespace
 
 vb_status attention_f32(const vb_attention_args &a, vb_stream *stream) {
-    const int dims = attention_f32_dims(a.dim);
-    const bool small = attention_f32_small(dims, &gpu_of(stream));
-    switch (dims) {
+    switch (attention_f32_dims(a.dim)) {
     case 64: return run_f32<64>(a, stream);
     case 96: return run_f32<96>(a, stream);
-    case 128: return small ? run_f32<128, true>(a, stream) : run_f32<128>(a, stream);
+    case 128: return run_f32<128>(a, stream);
     case 192: return run_f32<192>(a, stream);
-    default: return small ? run_f32<256, true>(a, stream) : run_f32<256>(a, stream);
+    default: return run_f32<256>(a, stream);
     }
 }
 

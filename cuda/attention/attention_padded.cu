@@ -31,10 +31,17 @@ vb_status attend_to_copies(const vb_attention_args &a, int64_t bytes, vb_stream 
 
 } // namespace
 
-vb_status attention_padded(const vb_attention_args &a, vb_status (*prefill)(const vb_attention_args &, vb_stream *),
-                           vb_stream *stream) {
-    return attend_to_copies(a, 0, stream,
-                            [&](const vb_attention_args &padded, void *) { return prefill(padded, stream); });
+vb_status attention_padded(const vb_attention_args &a, vb_stream *stream) {
+    return attend_to_copies(a, attention_prefill_parts_bytes(attention_padded_args(&a), stream), stream,
+                            [&](const vb_attention_args &padded, void *memory) {
+                                return attention_prefill(padded, stream, memory);
+                            });
+}
+
+vb_status attention_padded_sm90(const vb_attention_args &a, vb_stream *stream) {
+    return attend_to_copies(a, 0, stream, [&](const vb_attention_args &padded, void *) {
+        return attention_prefill_sm90(padded, stream);
+    });
 }
 
 vb_status attention_padded_decode(const vb_attention_args &a, vb_stream *stream) {

@@ -353,60 +353,73 @@ __global__ void __launch_bounds__(threads, 2)
 //   operand          the left factor of a product with packed weights
 enum Leaves { OUTPUT, OUTPUT_OF_WHOLE, OPERAND };
 
-template <class TQ, class TKV, int DIMS, int SETS, bool VARIANTS = false>
-vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream, unsigned *flags = nullptr) {
-    using Tile = PrefillTile<DIMS, SETS>;
-    const AttentionShape shape = shape_of(a, Tile::rows);
-    const unsigned heads = (unsigned)(a.batch * a.kv_heads);
-    AttentionParts parts;
-    const int64_t tiles = (int64_t)shape.tiles * heads;
-    const int count = what == OUTPUT ? attention_parts(&a, tiles, Tile::rows, Tile::keys, DIMS,
-                                                       2 * multiprocessors(stream),
-                                                       2.3e-6 * Tile::rows * Tile::keys * DIMS)
-                                     : 1;
-    VB_TRY(plan_parts(&parts, tiles, Tile::rows, DIMS, count, count * tiles, stream));
-    VB_TRY(launch_overlapped(stream, (unsigned)(tiles * parts.count), threads, Tile::shared_bytes,
-                             attention_prefill_kernel<TQ, TKV, DIMS, SETS, VARIANTS>, shape, heads, parts,
-                             what == OPERAND, flags));
-    return add_attention_parts<TQ>(shape, parts, Tile::rows, DIMS, stream);
+// Calls f(dimensions, sets, variants) with the constants of the instance that takes a call.
+template <class F>
+auto with_instance(const vb_attention_args &a, vb_stream *stream, F f) {
+    const Constant<0> plain;
+    const Constant<1> one, variants;
+    const Constant<2> two;
+    // On Hopper attention_prefill_sm90.cu takes all plain calls but rare ones, such as those with a scale below 0.
+    if (!attention_is_plain(&a) || !(a.scale > 0.0f) || compiled_for(stream) == 90) {
+        if (a.dim <= 64) return f(Constant<64>(), one, variants);
+        if (a.dim <= 128) return f(Constant<128>(), one, variants);
+        return f(Constant<256>(), one, variants);
+    }
+    const bool twice = attention_prefill_rows(&a, multiprocessors(stream)) == 2 * ATTENTION_PREFILL_ROWS;
+    if (a.dim <= 32) return twice ? f(Constant<32>(), two, plain) : f(Constant<32>(), one, plain);
+    if (a.dim <= 64) return twice ? f(Constant<64>(), two, plain) : f(Constant<64>(), one, plain);
+    if (a.dim <= 96) return twice ? f(Constant<96>(), two, plain) : f(Constant<96>(), one, plain);
+    if (a.dim <= 128) return twice ? f(Constant<128>(), two, plain) : f(Constant<128>(), one, plain);
+    if (a.dim <= 160) return f(Constant<160>(), one, plain);
+    if (a.dim <= 192) return f(Constant<192>(), one, plain);
+    return f(Constant<256>(), one, plain);
+}
+
+template <class Tile>
+int parts_of(const vb_attention_args &a, int dims, vb_stream *stream) {
+    return attention_parts(&a, attention_tiles(&a, Tile::rows), Tile::rows, Tile::keys, dims, 2 * multiprocessors(stream),
+                           2.3e-6 * Tile::rows * Tile::keys * dims);
 }
 
 template <class TQ, class TKV>
-vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream, unsigned *flags = nullptr) {
-    // On Hopper attention_prefill_sm90.cu takes all plain calls but rare ones, such as those with a scale below 0.
-    if (!attention_is_plain(&a) || !(a.scale > 0.0f) || compiled_for(stream) == 90) {
-        if (a.dim <= 64) return launch_prefill<TQ, TKV, 64, 1, true>(a, what, stream, flags);
-        if (a.dim <= 128) return launch_prefill<TQ, TKV, 128, 1, true>(a, what, stream, flags);
-        return launch_prefill<TQ, TKV, 256, 1, true>(a, what, stream, flags);
-    }
-    const bool two = attention_prefill_rows(&a, multiprocessors(stream)) == 2 * ATTENTION_PREFILL_ROWS;
-    if (a.dim <= 32)
-        return two ? launch_prefill<TQ, TKV, 32, 2>(a, what, stream, flags)
-                   : launch_prefill<TQ, TKV, 32, 1>(a, what, stream, flags);
-    if (a.dim <= 64)
-        return two ? launch_prefill<TQ, TKV, 64, 2>(a, what, stream, flags)
-                   : launch_prefill<TQ, TKV, 64, 1>(a, what, stream, flags);
-    if (a.dim <= 96)
-        return two ? launch_prefill<TQ, TKV, 96, 2>(a, what, stream, flags)
-                   : launch_prefill<TQ, TKV, 96, 1>(a, what, stream, flags);
-    if (a.dim <= 128)
-        return two ? launch_prefill<TQ, TKV, 128, 2>(a, what, stream, flags)
-                   : launch_prefill<TQ, TKV, 128, 1>(a, what, stream, flags);
-    if (a.dim <= 160) return launch_prefill<TQ, TKV, 160, 1>(a, what, stream, flags);
-    if (a.dim <= 192) return launch_prefill<TQ, TKV, 192, 1>(a, what, stream, flags);
-    return launch_prefill<TQ, TKV, 256, 1>(a, what, stream, flags);
+vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream, unsigned *flags = nullptr,
+                         void *memory = nullptr) {
+    return with_instance(a, stream, [&](auto dims, auto sets, auto variants) {
+        constexpr int DIMS = decltype(dims)::value, SETS = decltype(sets)::value;
+        using Tile = PrefillTile<DIMS, SETS>;
+        const AttentionShape shape = shape_of(a, Tile::rows);
+        const unsigned heads = (unsigned)(a.batch * a.kv_heads);
+        const int64_t tiles = (int64_t)shape.tiles * heads;
+        const int count = what == OUTPUT ? parts_of<Tile>(a, DIMS, stream) : 1;
+        AttentionParts parts;
+        VB_TRY(plan_parts(&parts, tiles, Tile::rows, DIMS, count, count * tiles, stream, memory));
+        VB_TRY(launch_overlapped(stream, (unsigned)(tiles * parts.count), threads, Tile::shared_bytes,
+                                 attention_prefill_kernel<TQ, TKV, DIMS, SETS, decltype(variants)::value != 0>, shape,
+                                 heads, parts, what == OPERAND, flags));
+        return add_attention_parts<TQ>(shape, parts, Tile::rows, DIMS, stream);
+    });
 }
 
-vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream, unsigned *flags = nullptr) {
-    if (a.type == VB_F32 && a.kv_type == VB_F16) return launch_prefill<float, half>(a, what, stream, flags);
-    if (a.type == VB_F32 && a.kv_type == VB_BF16) return launch_prefill<float, bf16>(a, what, stream, flags);
-    if (a.type == VB_F16 && a.kv_type == VB_F16) return launch_prefill<half, half>(a, what, stream, flags);
-    return launch_prefill<bf16, bf16>(a, what, stream, flags);
+vb_status launch_prefill(const vb_attention_args &a, Leaves what, vb_stream *stream, void *memory = nullptr) {
+    if (a.type == VB_F32 && a.kv_type == VB_F16) return launch_prefill<float, half>(a, what, stream, nullptr, memory);
+    if (a.type == VB_F32 && a.kv_type == VB_BF16) return launch_prefill<float, bf16>(a, what, stream, nullptr, memory);
+    if (a.type == VB_F16 && a.kv_type == VB_F16) return launch_prefill<half, half>(a, what, stream, nullptr, memory);
+    return launch_prefill<bf16, bf16>(a, what, stream, nullptr, memory);
 }
 
 } // namespace
 
-vb_status attention_prefill(const vb_attention_args &a, vb_stream *stream) { return launch_prefill(a, OUTPUT, stream); }
+vb_status attention_prefill(const vb_attention_args &a, vb_stream *stream, void *parts) {
+    return launch_prefill(a, OUTPUT, stream, parts);
+}
+int64_t attention_prefill_parts_bytes(const vb_attention_args &a, vb_stream *stream) {
+    return with_instance(a, stream, [&](auto dims, auto sets, auto) {
+        constexpr int DIMS = decltype(dims)::value;
+        using Tile = PrefillTile<DIMS, decltype(sets)::value>;
+        const int count = parts_of<Tile>(a, DIMS, stream);
+        return count > 1 ? parts_bytes(attention_tiles(&a, Tile::rows) * count * Tile::rows, DIMS) : 0;
+    });
+}
 vb_status attention_prefill_whole(const vb_attention_args &a, vb_stream *stream) {
     return launch_prefill(a, OUTPUT_OF_WHOLE, stream);
 }

@@ -192,10 +192,10 @@ static inline int attention_prefill_sm90_suits(const vb_attention_args *a, const
            (!attention_wraps(a) || a->kv_capacity % ATTENTION_PREFILL_SM90_KEYS == 0);
 }
 
-/* Instances of attention_f32.cu: dimensions, warps of 16 rows, keys of a step, shared memory; `small` ones fit 99 KiB
- * where the others do not. */
+/* Instances of attention_f32.cu: dimensions, warps of 16 rows, keys of a step, shared memory; `small` ones, of one stage
+ * of keys and values, fit 99 KiB where the others, of two, do not. */
 #define ATTENTION_F32_WARPS(dims, small) ((dims) > 192 && !(small) ? 8 : 4)
-#define ATTENTION_F32_KEYS(dims, small) (((dims) > 128 ? 16 : 32) / ((small) ? 2 : 1))
+#define ATTENTION_F32_KEYS(dims) ((dims) > 128 ? 16 : 32)
 static inline int attention_f32_dims(int64_t dim) {
     return dim <= 64 ? 64 : dim <= 96 ? 96 : dim <= 128 ? 128 : dim <= 192 ? 192 : 256;
 }
@@ -207,7 +207,7 @@ static inline int attention_decode_f32_pays(const vb_attention_args *a) {
             attention_tiles(a, attention_decode_tile_rows(a)) <= ATTENTION_DECODE_SHARED_TILES);
 }
 static inline int64_t attention_f32_bytes(int dims, int small) {
-    return (16 * ATTENTION_F32_WARPS(dims, small) + 4 * ATTENTION_F32_KEYS(dims, small)) * (dims + 4) *
+    return (16 * ATTENTION_F32_WARPS(dims, small) + (small ? 2 : 4) * ATTENTION_F32_KEYS(dims)) * (dims + 4) *
            (int64_t)sizeof(float);
 }
 static inline int attention_f32_small(int dims, const vb_gpu *gpu) {
@@ -236,9 +236,17 @@ static inline int attention_f32_shares(const vb_attention_args *a, int multiproc
     const int64_t small = attention_tiles(a, 8 * ATTENTION_F32_WARPS(ATTENTION_F32_SHARED_DIMS, 0));
     return a->kv_len <= 32 || (small <= multiprocessors && a->kv_len <= 128) ? 4 : 2;
 }
-/* Blocks of a multiprocessor. */
+/* Blocks of a multiprocessor, as registers allow. */
 #define ATTENTION_F32_BLOCKS(dims) ((dims) <= 64 ? 3 : (dims) <= 192 ? 2 : 1)
 #define ATTENTION_F32_PLACES(dims, shares) ((shares) == 1 ? ATTENTION_F32_BLOCKS(dims) : (shares) / 2)
+/* Of the whole GPU, whose multiprocessors have `shared` bytes each: two blocks of four warps of more than 192 dimensions
+ * fit registers. */
+static inline int64_t attention_f32_places(int dims, int shares, int64_t shared, const vb_gpu *gpu) {
+    const int small = attention_f32_small(dims, gpu);
+    const int64_t most = dims > 192 && small ? 2 : ATTENTION_F32_PLACES(dims, shares),
+                  held = shared / (attention_f32_bytes(dims, small) + 1024);
+    return gpu->multiprocessors * (held < 1 ? 1 : held < most ? held : most);
+}
 /* Few rows would leave most of a tile empty. */
 static inline int attention_f32_suits(const vb_attention_args *a, const vb_gpu *gpu) {
     const int dims = attention_f32_dims(a->dim), small = attention_f32_small(dims, gpu);
@@ -251,29 +259,27 @@ static inline int attention_f32_suits(const vb_attention_args *a, const vb_gpu *
 /* ---- choice ------------------------------------------------------------------------------------------------------ */
 
 /* The same as attention_prompts without Hopper's instructions: docs/experiments/2026-11-28-portable.md. */
-static inline int attention_prompts_portable(const vb_attention_args *a, const vb_gpu *gpu, int copied) {
+static inline int attention_prompts_portable(const vb_attention_args *a, const vb_gpu *gpu) {
     const int64_t rows = attention_rows(a), keys = a->kv_len, sms = gpu->multiprocessors;
     if (a->type != a->kv_type) return 0;
     if (keys <= (rows >= 16 ? 128 : 96)) return 1;
-    const int64_t prompts = attention_tiles(a, ATTENTION_PREFILL_ROWS);
-    if (!copied) { /* blocks of tiles of prompts share keys; those of attention_decode not where each is alone */
-        const int64_t tiles = attention_tiles(a, attention_decode_tile_rows(a));
-        if (2 * tiles > sms && tiles <= sms && keys > 2048) return 1;
-        if (rows > 16 && 6 * tiles >= sms) return 1;
-        if (rows >= 4 && keys <= 640) return 1;
-        if (a->dim > 128 && rows > 8) return 1;
-    }
-    return rows > 16 ? keys <= 128 * prompts : a->dim > 128 && keys <= (copied ? 64 * prompts : 1024);
+    /* blocks of tiles of prompts share keys; those of attention_decode not where each is alone */
+    const int64_t prompts = attention_tiles(a, ATTENTION_PREFILL_ROWS),
+                  tiles = attention_tiles(a, attention_decode_tile_rows(a));
+    if (2 * tiles > sms && tiles <= sms && keys > 2048) return 1;
+    if (rows > 16 && 6 * tiles >= sms) return 1;
+    if (rows >= 4 && keys <= 640) return 1;
+    if (a->dim > 128 && rows > 8) return 1;
+    return rows > 16 ? keys <= 128 * prompts : a->dim > 128 && keys <= 1024;
 }
 /* Whether tiles of prompts take less time than blocks that share keys: of more than 16 rows where keys are few or many
  * multiprocessors have a tile, of fewer where a third have, of up to 8 where half have. Over few keys they do for
- * 16-bit queries, whose conversion costs nothing. Times of 200 random cases: docs/experiments/2026-11-27-shapes.md.
- * `copied`: of copies in the workspace. */
-static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gpu, int copied) {
+ * 16-bit queries, whose conversion costs nothing. Times of 200 random cases: docs/experiments/2026-11-27-shapes.md. */
+static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gpu) {
     const int64_t rows = attention_rows(a), tiles = attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS),
                   sms = gpu->multiprocessors, keys = a->kv_len;
     const int few_keys = keys <= 128 * tiles;
-    if (!attention_prefill_sm90_suits(a, gpu)) return attention_prompts_portable(a, gpu, copied);
+    if (!attention_prefill_sm90_suits(a, gpu)) return attention_prompts_portable(a, gpu);
     if (a->type != a->kv_type) return rows > 16 && keys <= 1024 && 3 * tiles >= sms;
     if (rows <= 8) return a->dim <= 128 && keys >= 256 && keys <= 8192 && 9 * tiles >= 4 * sms;
     if (keys <= 512) return 1;
@@ -284,7 +290,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     if (!attention_fits_counters(a)) return ATTENTION_NONE;
     if (attention_suits_tensor_cores(a, gpu)) {
         const int q8 = a->kv_type == VB_Q8_0, hopper = attention_prefill_sm90_suits(a, gpu);
-        const int prompts = !q8 && attention_prompts(a, gpu, 0);
+        const int prompts = !q8 && attention_prompts(a, gpu);
         if (attention_decode_suits(a, gpu) && !prompts)
             return attention_varies(a) ? ATTENTION_DECODE_VARIANTS : q8 ? ATTENTION_DECODE_Q8 : ATTENTION_DECODE;
         if (hopper) return q8 ? ATTENTION_PREFILL_Q8_SM90 : ATTENTION_PREFILL_SM90;
@@ -294,7 +300,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     if (attention_padded_suits(a, gpu)) {
         const vb_attention_args padded = attention_padded_args(a);
         const int hopper = attention_prefill_sm90_suits(&padded, gpu);
-        if (attention_decode_suits(&padded, gpu) && !attention_prompts(&padded, gpu, 1)) return ATTENTION_PADDED_DECODE;
+        if (attention_decode_suits(&padded, gpu) && !attention_prompts(&padded, gpu)) return ATTENTION_PADDED_DECODE;
         if (hopper) return ATTENTION_PADDED_SM90;
         if (attention_tiles(&padded, ATTENTION_PREFILL_ROWS) <= INT32_MAX) return ATTENTION_PADDED;
     }

@@ -61,6 +61,7 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
                  gpu->shared_bytes);
         /* code for Hopper has no small tiles */
         CHECK_IT(!gpu->hopper || !attention_f32_small(attention_f32_dims(a->dim), gpu));
+        CHECK_IT(attention_f32_places(attention_f32_dims(a->dim), 1, gpu->shared_bytes + 1024, gpu) >= gpu->multiprocessors);
         break;
     case ATTENTION_PADDED:
     case ATTENTION_PADDED_SM90: CHECK_IT(attention_is_plain(a)); break;
@@ -83,6 +84,22 @@ static vb_attention_args attend(vb_dtype type, vb_dtype kv_type, int64_t batch, 
                                  .q_head_stride = dim, .q_row_stride = heads * dim, .kv_capacity = keys, .kv_len = keys,
                                  .scale = 0.125f, .causal = 1, .type = type, .kv_type = kv_type};
     return a;
+}
+
+/* Blocks of attention_f32 that run at once on an RTX 30, on the same chooser's H100 and on Hopper. */
+static void check_places(void) {
+    static const struct {
+        int capability, dims, shares;
+        int64_t shared, blocks;
+    } cases[] = {{86, 128, 1, 100 << 10, 1}, {86, 256, 1, 100 << 10, 1}, {86, 256, 1, 228 << 10, 2},
+                 {86, 64, 1, 100 << 10, 1},  {90, 64, 1, 228 << 10, 3},  {90, 128, 1, 228 << 10, 2},
+                 {90, 128, 2, 228 << 10, 1}, {90, 256, 1, 228 << 10, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int g = 0; g < gpu_count; g++) {
+            if (gpus[g].capability != cases[i].capability) continue;
+            const int64_t places = attention_f32_places(cases[i].dims, cases[i].shares, cases[i].shared, &gpus[g]);
+            CHECK(places == cases[i].blocks * gpus[g].multiprocessors, "places %d: %ld", (int)i, (long)places);
+        }
 }
 
 static void check_named_attention(void) {
@@ -115,7 +132,8 @@ static void check_named_attention(void) {
         {86, VB_BF16, VB_BF16, 4, 8, 8, 184, 2000, ATTENTION_DECODE},
         {86, VB_BF16, VB_BF16, 34, 1, 1, 208, 4020, ATTENTION_PREFILL},
         {86, VB_F16, VB_F16, 4, 72, 72, 184, 4258, ATTENTION_PREFILL},
-        {86, VB_F16, VB_F16, 24, 8, 2, 132, 6940, ATTENTION_PADDED_DECODE},
+        {86, VB_F16, VB_F16, 24, 8, 2, 132, 6940, ATTENTION_PADDED},
+        {86, VB_F16, VB_F16, 4, 8, 2, 100, 6940, ATTENTION_PADDED_DECODE},
         {75, VB_F32, VB_F16, 1, 16, 2, 128, 4096, ATTENTION_SIMT},
         {90, VB_F32, VB_F16, 1, 16, 2, 81, 4096, ATTENTION_SIMT},
     };
@@ -180,4 +198,5 @@ static void test_attention(void) {
         for (int g = 0; g < gpu_count; g++) check_attention(&a, &gpus[g]);
     }
     check_named_attention();
+    check_places();
 }

@@ -30,6 +30,9 @@ constexpr int64_t zero_bytes =
 constexpr int64_t scratch_step = 64 << 10;
 
 const vb_gpu &gpu_of(vb_device *device) { return device_of(device)->gpu; }
+int64_t shared_of_multiprocessor(vb_stream *stream) {
+    return (int64_t)device_of(stream->device)->properties.sharedMemPerMultiprocessor;
+}
 int64_t l2_bytes(vb_stream *stream) { return device_of(stream->device)->properties.l2CacheSize; }
 int compiled_for(vb_stream *stream) { return device_of(stream->device)->ptx; }
 unsigned *counters(vb_stream *stream) { return stream_of(stream)->counters; }

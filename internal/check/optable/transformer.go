@@ -239,9 +239,13 @@ func attentionOp() *Op {
 		Case{Label: "prefill_tiles", Dims: []int{1, 70, 14, 2, 128, 400, 329, 259, 0}, Flags: "causal"},
 		Case{Label: "wide_head", Dims: []int{1, 3, 2, 1, 256, 127, 0, 100, 0}, Flags: "causal"},
 		Case{Label: "8b_decode", Dims: []int{1, 1, 32, 8, 128, 32768, 0, 32767, 0}, Flags: "causal", Bench: true, Large: true})...)
+	cases = append(cases, each([]tensor.DType{tensor.F32}, // of which shared memory of 99 KiB holds one stage
+		Case{Label: "wide_tiles", Dims: []int{1, 140, 2, 2, 250, 500, 0, 360, 0}, Flags: "causal"},
+		Case{Label: "wide_tiles", Dims: []int{1, 135, 2, 2, 256, 700, 0, 0, 0}, Flags: "full"})...)
 	cases = append(cases, each([]tensor.DType{tensor.BF16}, Case{Label: "half", Dims: []int{1, 17, 4, 2, 64, 128, 0, 30, 0}, Flags: "causal_half"})...)
 	cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16}, // heads that are copied to whole vectors
 		Case{Label: "half_odd", Dims: []int{1, 130, 4, 2, 67, 301, 0, 170, 0}, Flags: "causal_half"},
+		Case{Label: "half_odd_keys", Dims: []int{1, 70, 2, 2, 131, 1501, 0, 1431, 0}, Flags: "causal_half"}, // blocks share them
 		Case{Label: "half_odd_few", Dims: []int{2, 7, 6, 2, 67, 701, 0, 300, 0}, Flags: "causal_half"},
 		Case{Label: "half_odd_decode", Dims: []int{1, 1, 16, 2, 131, 2001, 0, 2000, 0}, Flags: "causal_half_headmajor"})...)
 	queryType := func(c Case) tensor.DType {
