@@ -16,8 +16,9 @@ With --portable, as for a GPU without Hopper's instructions, the gate is 0.6, 5 
 attention is FlashAttention-2 or the plain path, and where a product is faster by a kernel that has them the fastest of cuBLASLt's
 earlier kernels takes its place (cublaslt.py). "pytorch" is then what PyTorch took, and a line has the figures beside that.
 
---family linear, which is not drawn otherwise: layers of weights in 16 bits; 1 to 64, 512 or 2,048 rows of x. Ours gets and gives
-F32; PyTorch's x and results have 16 bits.
+Two families are not drawn otherwise. --family linear: layers of weights in 16 bits; 1 to 64, 512 or 2,048 rows of x. Ours gets and
+gives F32; PyTorch's x and results have 16 bits. --family arrays: element-wise operations, copies to another order of dimensions,
+reductions and the greatest k of rows (drawn_arrays.py).
 
 --check compares values with float64 instead, at smaller sizes, and counts what is wrong; one in eight products in F32 has a
 subnormal factor. --case TEXT runs rows by their names.
@@ -33,13 +34,14 @@ import signal
 import sys
 import time
 
+import drawn_arrays
 import suites
 from bench_dense import BF16, F16, F32, NAME, TORCH, Attention, Library, MatMul, Unsupported, Weight, alternate, torch_graph
 from cublaslt import Products, kernels, uses_hopper
 from lazily import F, torch
 
 STARTED = time.monotonic()
-FAMILIES = {"matmul": 0.4, "batched": 0.2, "rows": 0.2, "attention": 0.2, "linear": 0}  # of the draws
+FAMILIES = {"matmul": 0.4, "batched": 0.2, "rows": 0.2, "attention": 0.2, "linear": 0, "arrays": 0}  # of the draws
 SHORTEST = 5.0  # us
 LONG, LONG_REPLAYS = 5000.0, 3  # us of calls whose medians need fewer replays, and how many
 MOST_BYTES, MOST_PRODUCTS = 1 << 30, 1 << 39
@@ -74,6 +76,8 @@ class Draw:
             return "matmul", (self.type(), batch, m, k, n, layout, strides)
         if family == "rows":
             return r.choice(("softmax", "rms_norm", "layer_norm")), (self.type(), self.size(1 << 17), self.size(1 << 16))
+        if family == "arrays":
+            return drawn_arrays.draw(self)
         if family == "linear":
             k, n = (max(self.size(), self.size()) for _ in range(2))
             return "linear", (r.choice((F16, BF16)), r.choice((self.size(64), 512, 2048)), k, n)
@@ -99,6 +103,8 @@ def cost(operation, sizes):
     if operation == "linear":
         type, m, k, n = sizes
         return TORCH[type].itemsize * k * n + 4 * m * (k + n), m * k * n
+    if operation in drawn_arrays.OPERATIONS:
+        return drawn_arrays.cost(operation, sizes), 0
     type, rows, cols = sizes
     return 2 * TORCH[type].itemsize * rows * cols, 0
 
@@ -122,6 +128,8 @@ def describe(operation, sizes):
     if operation == "linear":
         type, m, k, n = sizes
         return f"linear {NAME[type]} {m}x{k}x{n}"
+    if operation in drawn_arrays.OPERATIONS:
+        return drawn_arrays.describe(operation, sizes)
     type, rows, cols = sizes
     return f"{operation} {NAME[type]} {rows}x{cols}"
 
@@ -155,8 +163,9 @@ class Case:
         self.library, self.sizes, self.scale = library, sizes, scale
         self.type = sizes[0]
         # Kept whole: calls know addresses alone.
-        self.sets = sets = [getattr(self, "make_" + ("row" if operation in ("softmax", "rms_norm", "layer_norm") else operation))(pool, operation)
-                for _ in range(copies)]
+        kind = ("row" if operation in ("softmax", "rms_norm", "layer_norm") else
+                "array" if operation in drawn_arrays.OPERATIONS else operation)
+        self.sets = sets = [getattr(self, "make_" + kind)(pool, operation) for _ in range(copies)]
         self.ours, self.peer = [s[0] for s in sets], [s[1] for s in sets]
         self.result, self.exact = sets[0][2], sets[0][3]
         self.products = [s[4] for s in sets if len(s) > 4]  # arguments of the peer's
@@ -221,6 +230,9 @@ class Case:
             return out[some], values, values.abs() + (0 if operation == "softmax" else 1 + weight.abs().double() + bias.abs().double())
 
         return ours, lambda: function(x, peer_weight, peer_bias), out, exact
+
+    def make_array(self, pool, operation):
+        return drawn_arrays.make(self.library, pool, operation, self.sizes)
 
     def make_linear(self, pool, _):
         type, m, k, n = self.sizes
@@ -405,7 +417,8 @@ class Measurement:
             sys.exit(f"bench_shapes: {name} ({kernel}): {error}")
         finally:
             library.release()
-        suite = "portable" if options.portable else "linear" if operation == "linear" else "shapes"
+        suite = ("portable" if options.portable else "linear" if operation == "linear" else
+                 "arrays" if operation in drawn_arrays.OPERATIONS else "shapes")
         return {"suite": suite, "case": name, "ours": round(ours, 2), "peer": round(peer, 2),
                 "unit": "us", "ratio": round(peer / ours, 3), "error": excess, "kernel": kernel, "seed": seed,
                 "device": self.device, "command": self.command, **({"pytorch": round(pytorch, 2)} if others else {})}

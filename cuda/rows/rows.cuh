@@ -190,8 +190,9 @@ struct NarrowRow {
     V x[LOADS];
 
     VB_DEVICE NarrowRow(const T *in, int64_t rows, int cols, int of_lanes) {
+        const int shift = __ffs(of_lanes) - 1; // a division by the number of lanes would take 20 instructions
         lane = threadIdx.x & (of_lanes - 1), lanes = of_lanes;
-        const int64_t row = (int64_t)blockIdx.x * (ROWS_NARROW_THREADS / lanes) + (int)threadIdx.x / lanes;
+        const int64_t row = (int64_t)blockIdx.x * (ROWS_NARROW_THREADS >> shift) + (threadIdx.x >> shift);
         units = row < rows ? cols / V::size : 0, first = row * cols;
         const V *const source = reinterpret_cast<const V *>(in + first);
         each([&](int i) { x[i] = source[lane + i * lanes]; });

@@ -103,32 +103,42 @@ __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
     using Word = Vec<T, W>;
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t row = (int64_t)blockIdx.x * (ROWS_NARROW_THREADS / lanes) + (int)threadIdx.x / lanes;
-    const int lane = threadIdx.x & (lanes - 1), n = row < rows ? cols : -W; // no word of a missing row
+    const int shift = __ffs(lanes) - 1, lane = threadIdx.x & (lanes - 1);
+    const int64_t row = (int64_t)blockIdx.x * (ROWS_NARROW_THREADS >> shift) + (threadIdx.x >> shift);
+    const int n = row < rows ? cols : -W; // no word of a missing row
     in += row * cols, out += row * cols;
     const int late = W == 1 ? 0 : (int)((uintptr_t)in / sizeof(T) % W); // of the row's start in its first word
     const bool whole = (uintptr_t)out % 4 == (uintptr_t)in % 4;
-    // Element e of word i of the lane, in the row.
+    // Element e of word i of the lane, in the row. No lane has words i from `units` on.
     const auto at = [&](int i, int e) { return (lane + i * lanes) * W + e - late; };
+    const int units = (ceil_div(cols + W - 1, W) + lanes - 1) >> shift;
+    Word x[LOADS];
+#pragma unroll
+    for (int i = 0; i < LOADS; i++) {
+        if (i >= units) break;
+        if (at(i, 0) < n) x[i] = *reinterpret_cast<const Word *>(in + at(i, 0));
+    }
     float y[LOADS][W], max = Max::identity(), sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
-        Word x = {};
-        if (at(i, 0) < n) x = *reinterpret_cast<const Word *>(in + at(i, 0));
+        if (i >= units) break;
 #pragma unroll
         for (int e = 0; e < W; e++) {
-            y[i][e] = at(i, e) >= 0 && at(i, e) < n ? to_float(x.at[e]) : Max::identity();
+            y[i][e] = at(i, e) >= 0 && at(i, e) < n ? to_float(x[i].at[e]) : Max::identity();
             max = Max::combine(max, y[i][e]);
         }
     }
     max = lanes_reduce<Max>(max, lanes);
 #pragma unroll
-    for (int i = 0; i < LOADS; i++)
+    for (int i = 0; i < LOADS; i++) {
+        if (i >= units) break;
 #pragma unroll
         for (int e = 0; e < W; e++) sum += y[i][e] = exponential<T>(y[i][e], max);
+    }
     const float scale = 1.0f / lanes_reduce<Sum>(sum, lanes);
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
+        if (i >= units) break;
         Word x;
 #pragma unroll
         for (int e = 0; e < W; e++) x.at[e] = from_float<T>(y[i][e] * scale);
