@@ -17,7 +17,7 @@
     X(ROWS_NARROW, "rows_narrow", "rows/{softmax,norm,layer_norm}.cu",                                                 \
       "softmax and norms of many rows of up to 128 whole vectors: several rows a warp")                                \
     X(ROWS_NARROW_WORDS, "rows_narrow_words", "rows/softmax.cu",                                                       \
-      "softmax of many rows of 17 to 1024 words of 4 bytes that begin anywhere: the same by words")                    \
+      "softmax of many rows of 9 to 1024 words of 4 bytes that begin anywhere: the same by words")                    \
     X(ROWS_REGISTERS, "rows_registers", "rows/{softmax,norm,layer_norm}.cu",                                           \
       "softmax, norms of rows of whole vectors, in a block's or cluster's registers")                                  \
     X(ROWS_CHUNKED, "rows_chunked", "rows/{softmax,norm,layer_norm}.cu",                                               \
@@ -105,9 +105,18 @@ static inline int64_t rows_staged_bytes(int64_t rows, int64_t cols, int element_
 typedef enum { ROWS_SOFTMAX, ROWS_NORM, ROWS_NORM_OF_SUM } rows_operation;
 
 /* Threads of a block that has a long row by itself: of few rows enough to fill the GPU, of many 8 to 32 elements each.
- */
+ * Of few rows of softmax a power of two, half as many as fill the GPU: 16 elements each, or more than 4. */
 static inline int rows_staged_threads(vb_dtype type, int64_t rows, int64_t cols, rows_operation operation,
                                       const vb_gpu *gpu) {
+    if (operation == ROWS_SOFTMAX && cols > 1024 && rows <= 32 * (int64_t)gpu->multiprocessors) {
+        const double half = 512.0 * gpu->multiprocessors / (double)rows, room = half < cols / 4.0 ? half : cols / 4.0,
+                     wanted = cols / 16.0 > room ? cols / 16.0 : room;
+        int threads = 64;
+        while (threads < (rows <= 3 * gpu->multiprocessors ? ROWS_MOST_THREADS : ROWS_MOST_THREADS / 2) &&
+               1.42 * threads < wanted)
+            threads *= 2;
+        return threads;
+    }
     const int64_t sms = gpu->multiprocessors, most = rows <= 3 * sms ? ROWS_MOST_THREADS : ROWS_MOST_THREADS / 2,
                   each = operation == ROWS_SOFTMAX ? rows <= 32 * sms ? 16 : 32
                          : rows <= 48 * sms        ? 8
@@ -177,7 +186,7 @@ static inline rows_plan choose_rows_together(rows_plan plan, vb_dtype type, int6
 /* Few rows that are no whole vectors: a block reads each twice sooner than it has copied it. */
 static inline int rows_loop_pays(vb_dtype type, int64_t rows, int64_t cols, int norm, const vb_gpu *gpu) {
     const int64_t sms = gpu->multiprocessors;
-    if (cols <= 2048 || rows > 4 * sms) return 0;
+    if (cols <= (norm ? 2048 : 1024) || rows > 4 * sms) return 0;
     if (cols <= 4096 || (norm && cols <= 8192)) return 1;
     return norm || type != VB_F32 ? rows <= sms : rows <= 2 * sms && cols <= 8192;
 }
@@ -246,20 +255,18 @@ static inline int choose_rows_narrow(rows_plan *plan, int64_t rows, int64_t cols
     return 1;
 }
 
-/* The same by words of 4 bytes, of which the first and the last of a row may be shared with its neighbours. Shorter
- * rows take less time in shared memory, and so do longer ones of which the GPU does not hold all at once. */
+/* The same by words of 4 bytes, of which the first and the last of a row may be shared with its neighbours. Many long
+ * rows, of which the GPU does not hold a quarter at once, take less time in shared memory, and so do many short ones of
+ * 16 bits. Times of 458 random cases, each by every way: docs/experiments/2026-11-28-drawn-rows.md. */
 static inline int choose_rows_narrow_words(rows_plan *plan, vb_dtype type, int64_t rows, int64_t cols,
                                            const vb_gpu *gpu) {
     const int64_t f32 = type == VB_F32, words = f32 ? cols : cols / 2 + 1, sms = gpu->multiprocessors,
-                  held = ROWS_NARROW_BLOCKS * ROWS_NARROW_THREADS / 32 * sms,
-                  most = !f32 ? rows <= 16 * sms ? 16 : rows <= 2 * held ? 8 : rows <= 4 * held ? 4 : 2
-                         : rows > 4 * sms && rows <= 16 * sms ? 32
-                         : rows <= 2 * held                   ? 16
-                         : rows <= 4 * held                   ? 8
-                                                              : 4;
-    if (rows <= sms || words <= 16 || words > 32 * most) return 0;
-    if (f32 && rows > held && words > 128 && words < 192) return 0; /* a third of the words would be empty */
-    const rows_plan narrow = {ROWS_NARROW_WORDS, f32 && words > 64 ? 8 : 4, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
+                  held = ROWS_NARROW_BLOCKS * ROWS_NARROW_THREADS / 32 * sms;
+    if (rows <= sms || words <= (f32 ? 16 : 8) || words > (f32 ? 1024 : 512)) return 0;
+    if (words > 512 && rows <= 4 * sms) return 0;
+    if (words > 128 ? rows > 4 * held : !f32 && words <= 32 && rows > 2 * held) return 0;
+    const int twice = words > 64 && words <= 128 && rows > (f32 ? 2 * held : held / 2);
+    const rows_plan narrow = {ROWS_NARROW_WORDS, twice ? 8 : 4, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
     *plan = narrow;
     while (32 * plan->per_thread < words) plan->per_thread *= 2;
     while (plan->lanes * plan->per_thread < words) plan->lanes *= 2;

@@ -106,7 +106,11 @@ static void test_rows(void) {
     CHECK(choose_softmax(VB_F32, 1000000, 8, 1, hopper).kernel == ROWS_NARROW, "softmax of 8");
     CHECK(choose_softmax(VB_F32, 100000, 33, 1, hopper).kernel == ROWS_NARROW_WORDS, "softmax of 33");
     CHECK(choose_softmax(VB_F32, 4488, 183, 1, hopper).kernel == ROWS_NARROW_WORDS, "softmax of 183");
-    CHECK(choose_softmax(VB_F32, 4120, 961, 1, hopper).kernel == ROWS_STAGED, "softmax of 961");
+    CHECK(choose_softmax(VB_F32, 4120, 961, 1, hopper).kernel == ROWS_NARROW_WORDS, "softmax of 961");
+    CHECK(choose_softmax(VB_F32, 18197, 130, 1, hopper).per_thread == 8, "softmax of 130");
+    CHECK(choose_softmax(VB_BF16, 52192, 60, 1, hopper).kernel == ROWS_STAGED, "softmax of many short rows");
+    CHECK(choose_softmax(VB_F32, 484, 1273, 1, hopper).kernel == ROWS_LOOPED, "softmax of a few odd rows");
+    CHECK(choose_softmax(VB_F32, 1548, 1413, 1, hopper).threads == 64, "softmax of more of them");
     CHECK(choose_softmax(VB_BF16, 12001, 1501, 1, hopper).kernel == ROWS_STAGED, "softmax of 1501");
     CHECK(choose_norm(VB_F32, 3274, 28585, 1, 512, hopper).kernel == ROWS_LOOPED, "norms of 28585");
     CHECK(choose_norm(VB_F32, 1411, 13211, 1, 512, hopper).kernel == ROWS_STAGED, "norms of 13211");
