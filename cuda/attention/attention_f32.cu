@@ -329,10 +329,9 @@ vb_status launch_f32(const vb_attention_args &a, vb_stream *stream) {
     const AttentionShape shape = shape_of(a, tile_rows);
     const unsigned heads = (unsigned)(a.batch * a.kv_heads);
     const int64_t tiles = (int64_t)shape.tiles * heads;
+    const int64_t places = attention_f32_places(DIMS, SHARES, shared_of_multiprocessor(stream), &gpu_of(stream));
+    const int count = attention_parts(&a, tiles, tile_rows, keys, DIMS, places, 1.5e-5 * tile_rows * keys * DIMS);
     AttentionParts parts;
-    const int count = attention_parts(&a, tiles, tile_rows, keys, DIMS,
-                                      attention_f32_places(DIMS, SHARES, shared_of_multiprocessor(stream), &gpu_of(stream)),
-                                      1.5e-5 * tile_rows * keys * DIMS);
     VB_TRY(plan_parts(&parts, tiles, tile_rows, DIMS, count, count * tiles, stream));
     VB_TRY(launch_overlapped(stream, shape.tiles * heads * (unsigned)parts.count, WARPS * SHARES * 32, bytes,
                              attention_f32_kernel<DIMS, SMALL, WARPS, SHARES>, shape, heads, parts));

@@ -377,8 +377,8 @@ auto with_instance(const vb_attention_args &a, vb_stream *stream, F f) {
 
 template <class Tile>
 int parts_of(const vb_attention_args &a, int dims, vb_stream *stream) {
-    return attention_parts(&a, attention_tiles(&a, Tile::rows), Tile::rows, Tile::keys, dims, 2 * multiprocessors(stream),
-                           2.3e-6 * Tile::rows * Tile::keys * dims);
+    return attention_parts(&a, attention_tiles(&a, Tile::rows), Tile::rows, Tile::keys, dims,
+                           2 * multiprocessors(stream), 2.3e-6 * Tile::rows * Tile::keys * dims);
 }
 
 template <class TQ, class TKV>

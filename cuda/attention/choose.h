@@ -192,8 +192,8 @@ static inline int attention_prefill_sm90_suits(const vb_attention_args *a, const
            (!attention_wraps(a) || a->kv_capacity % ATTENTION_PREFILL_SM90_KEYS == 0);
 }
 
-/* Instances of attention_f32.cu: dimensions, warps of 16 rows, keys of a step, shared memory; `small` ones, of one stage
- * of keys and values, fit 99 KiB where the others, of two, do not. */
+/* Instances of attention_f32.cu: dimensions, warps of 16 rows, keys of a step, shared memory; `small` ones, of one
+ * stage of keys and values, fit 99 KiB where the others, of two, do not. */
 #define ATTENTION_F32_WARPS(dims, small) ((dims) > 192 && !(small) ? 8 : 4)
 #define ATTENTION_F32_KEYS(dims) ((dims) > 128 ? 16 : 32)
 static inline int attention_f32_dims(int64_t dim) {
@@ -239,8 +239,8 @@ static inline int attention_f32_shares(const vb_attention_args *a, int multiproc
 /* Blocks of a multiprocessor, as registers allow. */
 #define ATTENTION_F32_BLOCKS(dims) ((dims) <= 64 ? 3 : (dims) <= 192 ? 2 : 1)
 #define ATTENTION_F32_PLACES(dims, shares) ((shares) == 1 ? ATTENTION_F32_BLOCKS(dims) : (shares) / 2)
-/* Of the whole GPU, whose multiprocessors have `shared` bytes each: two blocks of four warps of more than 192 dimensions
- * fit registers. */
+/* Of the whole GPU, whose multiprocessors have `shared` bytes each: two blocks of four warps of more than 192
+ * dimensions fit registers. */
 static inline int64_t attention_f32_places(int dims, int shares, int64_t shared, const vb_gpu *gpu) {
     const int small = attention_f32_small(dims, gpu);
     const int64_t most = dims > 192 && small ? 2 : ATTENTION_F32_PLACES(dims, shares),

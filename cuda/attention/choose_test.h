@@ -61,7 +61,8 @@ static void check_attention(const vb_attention_args *a, const vb_gpu *gpu) {
                  gpu->shared_bytes);
         /* code for Hopper has no small tiles */
         CHECK_IT(!gpu->hopper || !attention_f32_small(attention_f32_dims(a->dim), gpu));
-        CHECK_IT(attention_f32_places(attention_f32_dims(a->dim), 1, gpu->shared_bytes + 1024, gpu) >= gpu->multiprocessors);
+        CHECK_IT(attention_f32_places(attention_f32_dims(a->dim), 1, gpu->shared_bytes + 1024, gpu) >=
+                 gpu->multiprocessors);
         break;
     case ATTENTION_PADDED:
     case ATTENTION_PADDED_SM90: CHECK_IT(attention_is_plain(a)); break;
