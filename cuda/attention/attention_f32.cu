@@ -4,7 +4,7 @@
 //   grid     tiles of 16 packed query rows a warp, tiles with the most keys first; parts of their keys
 //   block    4 warps, of more than 192 dimensions 8; the block walks its keys in steps of KEYS. Of few tiles and keys
 //            twice as many warps: two share the rows of a tile, and each has half of every step
-//   shared   queries [16 * WARPS][DIMS + 4], two stages of keys and values [KEYS][DIMS + 4] (101 KiB for 128 dimensions,
+//   shared   queries [16 * WARPS][DIMS + 4], two stages of keys and values [KEYS][DIMS + 4] (101 KiB for 128 dims,
 //            199 for 256); small instances one, of which values are copied while scores are computed, then keys
 //   moves    queries and outputs once, keys and values once a tile (from the cache); 12 FLOPs a query element and key
 //   bound    tensor cores and the splitting of numbers
