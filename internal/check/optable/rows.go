@@ -33,7 +33,7 @@ var rowCases = []Case{
 var narrowCases = []Case{
 	{Label: "narrow_vectors", Dims: []int{301, 8}}, {Label: "narrow_wide_vectors", Dims: []int{301, 488}},
 	{Label: "narrow_odd", Dims: []int{301, 33}}, {Label: "narrow_wide_odd", Dims: []int{301, 257}},
-	{Label: "narrow_words", Dims: []int{301, 127}},
+	{Label: "narrow_words", Dims: []int{301, 127}}, {Label: "narrow_most_words", Dims: []int{571, 701}},
 	// Where a GPU has one multiprocessor, fewer threads a row than the vectors fill of a warp.
 	{Label: "narrow_spread", Dims: []int{301, 72}}, {Label: "narrow_spread", Dims: []int{201, 264}},
 	{Label: "narrow", Dims: []int{1000000, 8}, Bench: true, Large: true},
