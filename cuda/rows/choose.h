@@ -264,7 +264,7 @@ static inline int choose_rows_narrow_words(rows_plan *plan, vb_dtype type, int64
                   held = ROWS_NARROW_BLOCKS * ROWS_NARROW_THREADS / 32 * sms;
     if (rows <= sms || words <= (f32 ? 16 : 8) || words > (f32 ? 1024 : 512)) return 0;
     if (words > 512 && rows <= 4 * sms) return 0;
-    if (words > 128 ? rows > 4 * held : !f32 && words <= 32 && rows > 2 * held) return 0;
+    if (rows > 4 * held && (words > 128 || (!f32 && words <= 32))) return 0;
     const int twice = words > 64 && words <= 128 && rows > (f32 ? 2 * held : held / 2);
     const rows_plan narrow = {ROWS_NARROW_WORDS, twice ? 8 : 4, ROWS_NARROW_THREADS, 1, 1, 1, 1, 0};
     *plan = narrow;

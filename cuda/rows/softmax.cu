@@ -109,19 +109,21 @@ __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
     in += row * cols, out += row * cols;
     const int late = W == 1 ? 0 : (int)((uintptr_t)in / sizeof(T) % W); // of the row's start in its first word
     const bool whole = (uintptr_t)out % 4 == (uintptr_t)in % 4;
-    // Element e of word i of the lane, in the row. No lane has words i from `units` on.
+    // Element e of word i of the lane, in the row. No lane has words i from `units` on: each four of them are asked
+    // for that, since a branch takes as long as several words.
     const auto at = [&](int i, int e) { return (lane + i * lanes) * W + e - late; };
     const int units = (ceil_div(cols + W - 1, W) + lanes - 1) >> shift;
+    const auto empty = [&](int i) { return i % 4 == 0 && i > 0 && i >= units; };
     Word x[LOADS];
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
-        if (i >= units) break;
+        if (empty(i)) break;
         if (at(i, 0) < n) x[i] = *reinterpret_cast<const Word *>(in + at(i, 0));
     }
     float y[LOADS][W], max = Max::identity(), sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
-        if (i >= units) break;
+        if (empty(i)) break;
 #pragma unroll
         for (int e = 0; e < W; e++) {
             y[i][e] = at(i, e) >= 0 && at(i, e) < n ? to_float(x[i].at[e]) : Max::identity();
@@ -131,14 +133,14 @@ __global__ void __launch_bounds__(ROWS_NARROW_THREADS)
     max = lanes_reduce<Max>(max, lanes);
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
-        if (i >= units) break;
+        if (empty(i)) break;
 #pragma unroll
         for (int e = 0; e < W; e++) sum += y[i][e] = exponential<T>(y[i][e], max);
     }
     const float scale = 1.0f / lanes_reduce<Sum>(sum, lanes);
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
-        if (i >= units) break;
+        if (empty(i)) break;
         Word x;
 #pragma unroll
         for (int e = 0; e < W; e++) x.at[e] = from_float<T>(y[i][e] * scale);
