@@ -113,16 +113,21 @@ __global__ void __launch_bounds__(threads, 2)
     const bool owned = lane < warp_rows && warp * warp_rows + lane < rows;
     const long long own_offset = owned ? query_offset(a, b, kv_head, first_row + warp * warp_rows + lane) : 0;
     const auto offset_of = [&](int row) { return __shfl_sync(all_lanes, own_offset, row); };
+    // Of few rows of many dimensions keys come first, and warps without rows copy none: measured for these alone.
+    constexpr bool wide = DIMS > 192;
+    const int here = smaller(warp_rows, rows - warp * warp_rows); // rows of the warp
+    if (wide) copy_tile(k_tiles, a.k, all.lo);
     if (copied) {
 #pragma unroll 4
         for (int item = lane; item < warp_rows * chunks; item += 32) {
             const int row = item / chunks, chunk = item % chunks;
+            if (wide && here <= 0) break;
             copy_async(own_rows + chunk_at(row, chunk), (const TQ *)a.q + offset_of(row) + chunk * 8,
-                       warp * warp_rows + row < rows && chunk * 8 < dim);
+                       row < here && chunk * 8 < dim);
         }
         copy_async_commit();
     }
-    copy_tile(k_tiles, a.k, all.lo);
+    if (!wide) copy_tile(k_tiles, a.k, all.lo);
     copy_tile(v_tiles, a.v, all.lo);
     copy_async_commit();
     if (!copied) {
@@ -340,8 +345,9 @@ __global__ void __launch_bounds__(threads, 2)
 #pragma unroll 4
     for (int item = lane; item < warp_rows * chunks; item += 32) {
         const int row = item / chunks, chunk = item % chunks;
+        if (wide && (item - lane) / chunks >= here) break;
         TQ *const target = (TQ *)a.out + offset_of(row) + chunk * 8;
-        if (warp * warp_rows + row < rows && chunk * 8 < dim)
+        if (row < here && chunk * 8 < dim)
             *reinterpret_cast<uint4 *>(target) = shared[(warp * warp_rows * row_bytes + chunk_at(row, chunk)) / 16];
     }
 #endif

@@ -200,8 +200,10 @@ static inline int attention_f32_dims(int64_t dim) {
     return dim <= 64 ? 64 : dim <= 96 ? 96 : dim <= 128 ? 128 : dim <= 192 ? 192 : 256;
 }
 /* Of more rows it takes 0.65 to 0.97 of attention_f32's time over keys that its tiles, of a quarter of the rows, may
- * read so often, where both have instances of as many dimensions. */
-static inline int attention_decode_f32_pays(const vb_attention_args *a) {
+ * read so often, where both have instances of as many dimensions. Before Hopper attention_f32 takes 0.5 to 0.95 of its
+ * time for more than 8 rows of more than 128 dimensions over more than 128 keys. */
+static inline int attention_decode_f32_pays(const vb_attention_args *a, const vb_gpu *gpu) {
+    if (gpu->capability < 90 && a->dim > 128 && a->kv_len > 128 && attention_rows(a) > 8) return 0;
     return attention_rows(a) <= ATTENTION_DECODE_F32_ROWS ||
            (a->kv_len >= 32 && a->kv_len <= 1024 && attention_dims(a->dim) == attention_f32_dims(a->dim) &&
             attention_tiles(a, attention_decode_tile_rows(a)) <= ATTENTION_DECODE_SHARED_TILES);
@@ -305,7 +307,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
         if (attention_tiles(&padded, ATTENTION_PREFILL_ROWS) <= INT32_MAX) return ATTENTION_PADDED;
     }
     const int decode = attention_decode_f32_suits(a, gpu);
-    if (decode && attention_decode_f32_pays(a)) return ATTENTION_DECODE_F32;
+    if (decode && attention_decode_f32_pays(a, gpu)) return ATTENTION_DECODE_F32;
     if (attention_f32_suits(a, gpu)) return ATTENTION_F32;
     if (decode && attention_rows(a) <= ATTENTION_DECODE_MOST_ROWS) return ATTENTION_DECODE_F32;
     return attention_tiles(a, attention_simt_rows(a)) <= INT32_MAX ? ATTENTION_SIMT : ATTENTION_NONE;
