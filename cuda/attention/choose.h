@@ -17,7 +17,8 @@
       "up to 64 rows a key head over a cache in F32, 128 over few keys, also with these variants, 8.0")                \
     X(ATTENTION_PREFILL_SM90, "attention_prefill_sm90", "attention/attention_prefill_sm90.cu",                         \
       "more rows over a cache of 16 bits, 9.0")                                                                        \
-    X(ATTENTION_PREFILL, "attention_prefill", "attention/attention_prefill.cu", "the same, 8.0")                       \
+    X(ATTENTION_PREFILL, "attention_prefill", "attention/attention_prefill.cu",                                        \
+      "the same, 8.0; 9.0 where few tiles have many keys, which blocks share")                                         \
     X(ATTENTION_PREFILL_Q8_SM90, "attention_prefill_q8_sm90", "attention/attention_prefill_q8.cu",                     \
       "more rows over Q8_0, converted before, 9.0")                                                                    \
     X(ATTENTION_PREFILL_Q8, "attention_prefill_q8", "attention/attention_prefill_q8.cu", "the same, 8.0")              \
@@ -283,14 +284,24 @@ static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gp
     const int few_keys = keys <= 128 * tiles;
     if (!attention_prefill_sm90_suits(a, gpu)) return attention_prompts_portable(a, gpu);
     if (a->type != a->kv_type) return rows > 16 && keys <= 1024 && 3 * tiles >= sms;
-    if (rows <= 8) return a->dim <= 128 && keys >= 256 && keys <= 8192 && 9 * tiles >= 4 * sms;
+    if (rows <= 8) return a->dim <= 128 && keys > 128 && keys <= 8192 && 9 * tiles >= 4 * sms;
     if (keys <= 512) return 1;
     return rows > 16 ? few_keys || 5 * tiles >= sms : 3 * tiles >= sms && (keys <= 4096 || a->dim > 128);
+}
+
+/* Whether, on Hopper, blocks of attention_prefill, which share the keys of a tile, take less time than attention_decode
+ * and than those of attention_prefill_sm90, which do not and would leave three of four multiprocessors idle. */
+enum { ATTENTION_PARTS_KEYS = 1536 };
+static inline int attention_parts_pay(const vb_attention_args *a, const vb_gpu *gpu) {
+    return gpu->capability == 90 && a->type == a->kv_type && attention_is_plain(a) && attention_rows(a) > 16 &&
+           a->kv_len >= ATTENTION_PARTS_KEYS && (!a->causal || a->kv_len >= 4 * a->seq) &&
+           4 * attention_tiles(a, 2 * ATTENTION_PREFILL_ROWS) <= gpu->multiprocessors;
 }
 
 static inline attention_kernel choose_attention(const vb_attention_args *a, const vb_gpu *gpu) {
     if (!attention_fits_counters(a)) return ATTENTION_NONE;
     if (attention_suits_tensor_cores(a, gpu)) {
+        if (attention_parts_pay(a, gpu)) return ATTENTION_PREFILL;
         const int q8 = a->kv_type == VB_Q8_0, hopper = attention_prefill_sm90_suits(a, gpu);
         const int prompts = !q8 && attention_prompts(a, gpu);
         if (attention_decode_suits(a, gpu) && !prompts)
@@ -302,6 +313,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     if (attention_padded_suits(a, gpu)) {
         const vb_attention_args padded = attention_padded_args(a);
         const int hopper = attention_prefill_sm90_suits(&padded, gpu);
+        if (attention_parts_pay(&padded, gpu)) return ATTENTION_PADDED;
         if (attention_decode_suits(&padded, gpu) && !attention_prompts(&padded, gpu)) return ATTENTION_PADDED_DECODE;
         if (hopper) return ATTENTION_PADDED_SM90;
         if (attention_tiles(&padded, ATTENTION_PREFILL_ROWS) <= INT32_MAX) return ATTENTION_PADDED;
