@@ -128,11 +128,17 @@ static inline reduce_plan choose_strided_reduce(const vb_reduce_dims *d, const v
     reduce_plan plan = {STRIDED_REDUCE_ROWS, 1, 1, 0, 1};
     if (d->results > 1 && d->in.strides[d->kept_rank - 1] < d->within.strides[d->reduced_rank - 1]) {
         plan.kernel = STRIDED_REDUCE_COLUMNS;
-        plan.results = 32;
-        while (plan.results < REDUCE_THREADS && REDUCE_THREADS / plan.results > d->places) plan.results *= 2;
         if (d->kept[d->kept_rank - 1] % 4 == 0 && strided_by_four(&d->in, d->kept_rank) &&
             strided_multiples(&d->within, d->reduced_rank))
             plan.width = 4;
+        const int64_t groups = vb_ceil_div(d->results, plan.width), fill = 1024 * (int64_t)gpu->multiprocessors;
+        plan.results = 32;
+        while (plan.results > 1 && plan.results / 2 >= groups) plan.results /= 2;
+        while (plan.results < REDUCE_THREADS && REDUCE_THREADS / plan.results > d->places) plan.results *= 2;
+        /* fewer threads a result, down to one, while they still fill the GPU */
+        while (plan.results < REDUCE_THREADS && d->places <= 1024 &&
+               groups * (REDUCE_THREADS / plan.results / 2) >= fill)
+            plan.results *= 2;
     } else {
         if (d->reduced_rank == 1 && d->places % 4 == 0 && strided_by_four(&d->within, 1) &&
             (d->results == 1 || strided_multiples(&d->in, d->kept_rank)))
@@ -140,6 +146,11 @@ static inline reduce_plan choose_strided_reduce(const vb_reduce_dims *d, const v
         while (plan.results < REDUCE_THREADS && REDUCE_THREADS / plan.results >= 2 * (d->places / plan.width))
             plan.results *= 2;
         while (plan.results < 8 && d->results / plan.results > 4 * gpu->multiprocessors && d->places <= 1024)
+            plan.results *= 2;
+        /* of many short ones a thread has eight accesses */
+        while (plan.results < REDUCE_THREADS && d->places <= 64 * plan.width &&
+               REDUCE_THREADS / plan.results > vb_ceil_div(d->places, 8 * plan.width) &&
+               d->results / plan.results > 16 * gpu->multiprocessors)
             plan.results *= 2;
     }
     plan.blocks = vb_ceil_div(d->results, plan.results * (plan.kernel == STRIDED_REDUCE_COLUMNS ? plan.width : 1));

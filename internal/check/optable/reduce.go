@@ -18,6 +18,11 @@ var reductions = []Case{
 	{Label: "view", Dims: []int{2, 33, 65}, Flags: "2t"}, {Label: "view", Dims: []int{2, 33, 65}, Flags: "1t"},
 }
 
+// crowds are so many results that a thread, or four, has one.
+var crowds = []Case{
+	{Label: "many_columns", Dims: []int{1, 3, 137001}, Flags: "1"}, {Label: "many_rows", Dims: []int{1, 40000, 14}, Flags: "2"},
+}
+
 // bigReductions are measured: 64 Mi elements.
 var bigReductions = []Case{
 	{Label: "rows", Dims: []int{1, 8192, 8192}, Flags: "2", Bench: true, Large: true},
@@ -205,7 +210,8 @@ func reduceOps() []*Op {
 			}
 			return math.Sqrt(v), math.Sqrt(v)
 		}, rel: 2e-6, why: terms, cases: few},
-		{name: "Norm1", types: floats, to: own, run: norm(1), want: func(x []float64) (float64, float64) { _, t := sum(x); return t, t }, rel: 2e-6, why: terms, cases: few[:3]},
+		{name: "Norm1", types: floats, to: own, run: norm(1), want: func(x []float64) (float64, float64) { _, t := sum(x); return t, t }, rel: 2e-6, why: terms,
+			cases: append(few[:3:3], crowds...)},
 		{name: "NormMax", types: floats, to: own, run: norm(math.Inf(1)), want: func(x []float64) (v, _ float64) {
 			for _, e := range x {
 				v = max(v, math.Abs(e))
