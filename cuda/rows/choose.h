@@ -27,6 +27,7 @@
     X(ROWS_LOOPED, "rows_looped", "rows/{softmax,norm,layer_norm}.cu",                                                 \
       "any other row: a block reads it twice")                                                                         \
     X(ROWS_ARGMAX, "argmax", "rows/topk.cu", "argmax, top_k of one")                                                   \
+    X(ROWS_TOP_K_NARROW, "top_k_narrow", "rows/topk.cu", "top_k of rows of up to 32 columns: a warp a row")            \
     X(ROWS_TOP_K, "top_k", "rows/topk.cu", "top_k up to 1024")                                                         \
     X(ROWS_EMBEDDING_PACKED, "embedding_packed", "rows/embedding.cu", "rows of a packed table")                        \
     X(ROWS_EMBEDDING_ODD, "embedding_odd", "rows/embedding.cu", "floats, rows that are no multiple of 8")              \
@@ -56,8 +57,8 @@ static inline rows_kernel choose_copy_columns(int aligned, int64_t out_stride, i
     return aligned && vb_whole16(out_stride) && vb_whole16(in_stride) && vb_whole16(bytes) ? ROWS_COLUMNS_VECTORS
                                                                                            : ROWS_COLUMNS_ELEMENTS;
 }
-static inline rows_kernel choose_top_k(int64_t k) {
-    return k == 1 ? ROWS_ARGMAX : k <= 1024 ? ROWS_TOP_K : ROWS_NONE;
+static inline rows_kernel choose_top_k(int64_t cols, int64_t k) {
+    return k == 1 ? ROWS_ARGMAX : cols <= 32 ? ROWS_TOP_K_NARROW : k <= 1024 ? ROWS_TOP_K : ROWS_NONE;
 }
 static inline rows_kernel choose_embedding(const vb_weight *table) {
     if (table->layout == VB_PACKED) return ROWS_EMBEDDING_PACKED;

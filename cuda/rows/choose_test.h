@@ -39,9 +39,10 @@ static void check_rows(rows_plan plan, vb_dtype type, int64_t rows, int64_t cols
 
 static void test_rows(void) {
     static const vb_dtype types[] = {VB_F32, VB_F16, VB_BF16};
-    CHECK(choose_top_k(1) == ROWS_ARGMAX && choose_top_k(2) == ROWS_TOP_K && choose_top_k(1024) == ROWS_TOP_K &&
-              choose_top_k(1025) == ROWS_NONE,
-          "the greatest alone, and up to 1024");
+    CHECK(choose_top_k(9, 1) == ROWS_ARGMAX && choose_top_k(33, 2) == ROWS_TOP_K &&
+              choose_top_k(4000, 1024) == ROWS_TOP_K && choose_top_k(4000, 1025) == ROWS_NONE &&
+              choose_top_k(32, 8) == ROWS_TOP_K_NARROW,
+          "the greatest alone, of short rows, and up to 1024");
     for (int i = 0; i < 4000; i++) {
         const vb_dtype type = types[any_of(3)];
         const int aligned = any_of(4) != 0;

@@ -117,6 +117,31 @@ VB_DEVICE void sort_shared(Key *keys, int log_size) {
     __syncthreads();
 }
 
+// A warp has a row, a lane an element: rows of up to 32 columns.
+constexpr int narrow_rows = top_threads / 32;
+
+__global__ void __launch_bounds__(top_threads)
+    top_k_narrow_kernel(float *values, int32_t *ids, const float *in, int64_t rows, int cols, int k) {
+    wait_for_previous_kernel();
+    release_next_kernel();
+    const int64_t row = (int64_t)blockIdx.x * narrow_rows + (int)threadIdx.x / 32;
+    const int lane = threadIdx.x % 32;
+    if (row >= rows) return; // all of the warp
+    Key key = lane < cols ? key_of(in[row * cols + lane], lane) : 0;
+#pragma unroll
+    for (int run = 2; run <= 32; run *= 2)
+#pragma unroll
+        for (int distance = run / 2; distance > 0; distance /= 2) {
+            const Key other = __shfl_xor_sync(all_lanes, key, distance);
+            const bool greater = ((lane & run) == 0) == ((lane & distance) == 0);
+            key = greater ? larger(key, other) : smaller(key, other);
+        }
+    if (lane >= k) return;
+    const int32_t id = index_of(key);
+    ids[row * k + lane] = id;
+    values[row * k + lane] = in[row * cols + id];
+}
+
 // FIRST: keys come from `in`; else from `keys`. LAST: results go to values and ids (one tile a row); else to `winners`.
 template <bool FIRST, bool LAST>
 __global__ void __launch_bounds__(top_threads) top_k_kernel(float *values, int32_t *ids, Key *winners, const float *in,
@@ -194,10 +219,13 @@ vb_status vb_cuda_argmax(int32_t *out, const float *in, int64_t rows, int64_t co
 
 vb_status vb_cuda_top_k(float *values, int32_t *ids, const float *in, int64_t rows, int64_t cols, int64_t k,
                         vb_stream *stream) {
-    const rows_kernel kernel = choose_top_k(k);
+    const rows_kernel kernel = choose_top_k(cols, k);
     chosen(stream, rows_kernel_info(kernel), "top_k", VB_F32, "rows cols k", rows, cols, k);
     if (kernel == ROWS_NONE) return VB_UNSUPPORTED;
     if (kernel == ROWS_ARGMAX) return greatest(values, ids, in, rows, cols, stream);
+    if (kernel == ROWS_TOP_K_NARROW)
+        return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(rows, narrow_rows), top_threads, 0,
+                                 top_k_narrow_kernel, values, ids, in, rows, (int)cols, (int)k);
     const int64_t slice = 8192; // rows of one launch
     for (int64_t first = 0; first < rows; first += slice) {
         const int64_t count = smaller(slice, rows - first);
