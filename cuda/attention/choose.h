@@ -284,7 +284,9 @@ static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gp
     const int few_keys = keys <= 128 * tiles;
     if (!attention_prefill_sm90_suits(a, gpu)) return attention_prompts_portable(a, gpu);
     if (a->type != a->kv_type) return rows > 16 && keys <= 1024 && 3 * tiles >= sms;
-    if (rows <= 8) return a->dim <= 128 && keys > 128 && keys <= 8192 && 9 * tiles >= 4 * sms;
+    /* over few keys where attention_decode would have clusters of four */
+    if (rows <= 8)
+        return a->dim <= 128 && keys > (2 * tiles <= sms ? 128 : 255) && keys <= 8192 && 9 * tiles >= 4 * sms;
     if (keys <= 512) return 1;
     return rows > 16 ? few_keys || 5 * tiles >= sms : 3 * tiles >= sms && (keys <= 4096 || a->dim > 128);
 }
@@ -295,6 +297,7 @@ enum { ATTENTION_PARTS_KEYS = 1536 };
 static inline int attention_parts_pay(const vb_attention_args *a, const vb_gpu *gpu) {
     return gpu->capability == 90 && a->type == a->kv_type && attention_is_plain(a) && attention_rows(a) > 16 &&
            a->kv_len >= ATTENTION_PARTS_KEYS && (!a->causal || a->kv_len >= 4 * a->seq) &&
+           8 * attention_tiles(a, ATTENTION_PREFILL_ROWS) > gpu->multiprocessors &&
            4 * attention_tiles(a, 2 * ATTENTION_PREFILL_ROWS) <= gpu->multiprocessors;
 }
 

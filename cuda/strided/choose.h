@@ -136,7 +136,7 @@ static inline reduce_plan choose_strided_reduce(const vb_reduce_dims *d, const v
         while (plan.results > 1 && plan.results / 2 >= groups) plan.results /= 2;
         while (plan.results < REDUCE_THREADS && REDUCE_THREADS / plan.results > d->places) plan.results *= 2;
         /* fewer threads a result, down to one, while they still fill the GPU */
-        while (plan.results < REDUCE_THREADS && d->places <= 1024 &&
+        while (plan.results < REDUCE_THREADS && d->places <= 256 &&
                groups * (REDUCE_THREADS / plan.results / 2) >= fill)
             plan.results *= 2;
     } else {
