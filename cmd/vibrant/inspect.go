@@ -95,6 +95,9 @@ func printDevices(w io.Writer, devices []vibrant.DeviceFit) error {
 		has := "a part of every layer"
 		if d.Layers > 0 || d.Experts > 0 {
 			has = fmt.Sprintf("%d layers", d.Layers)
+			if d.Layers == 1 {
+				has = "1 layer"
+			}
 		}
 		if d.Experts > 0 {
 			has += fmt.Sprintf(", experts of %d", d.Experts)
