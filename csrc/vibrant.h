@@ -969,8 +969,8 @@ typedef struct vb_attention_args {
     int causal;
     vb_dtype type;    /* of q and out: F32 (F16, BF16 with kv_type the same) */
     vb_dtype kv_type; /* F32, F16, BF16, Q8_0 (dim a multiple of 32; fastest where capacity is one of 8) */
-    int settled;      /* the op before writes no keys and values but those at the positions of these tokens: others
-                       * may be read while it still runs */
+    int settled;      /* the op before writes neither positions nor sequences, and no keys and values but those at the
+                       * positions of these tokens: others may be read while it still runs */
     int64_t value_dim;        /* of v's rows; 0 stands for dim */
     int64_t chunk;            /* 0 for none */
     const float *sinks;       /* [heads], or NULL for none */

@@ -81,3 +81,70 @@ func TestSettledAttentionSeesWhatTheOpBeforeWrote(t *testing.T) {
 		}
 	})
 }
+
+// The same of many sequences at places of their own, whose keys blocks share by a plan where the bound of their lengths is great.
+func TestSettledAttentionOfManySequences(t *testing.T) {
+	const heads, kvHeads, dim, capacity = 8, 2, 64, 512
+	random := rand.New(rand.NewPCG(3, 4))
+	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
+		batch := 36 // 72 tiles: too many for clusters of four blocks each
+		if d.Info().HostMemory || b.Name() == "fake" {
+			batch = 3
+		}
+		on := func(x *tensor.Tensor) *tensor.Tensor {
+			y, err := x.ToStream(d.Stream())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return y
+		}
+		normal := func(shape ...int) *tensor.Tensor {
+			n := 1
+			for _, size := range shape {
+				n *= size
+			}
+			values := make([]float32, n)
+			for i := range values {
+				values[i] = float32(random.NormFloat64())
+			}
+			return on(tensor.FromSlice(values, shape...))
+		}
+		places, all := make([]int32, batch), make([]int32, 0, batch*capacity)
+		for i, p := range random.Perm(batch) {
+			places[i] = int32(p)
+			for at := range int32(capacity) {
+				all = append(all, at)
+			}
+		}
+		sequences, everywhere := on(tensor.FromInt32s(places, batch)), on(tensor.FromInt32s(all, batch, capacity))
+		q, kNew, vNew := normal(batch, 1, heads, dim), normal(batch, 1, kvHeads, dim), normal(batch, 1, kvHeads, dim)
+		kOld, vOld := normal(batch, capacity, kvHeads, dim), normal(batch, capacity, kvHeads, dim)
+		for _, bound := range []int{200, capacity} {
+			ends := make([]int32, batch)
+			for i := range ends {
+				ends[i] = int32(random.IntN(bound))
+			}
+			at := on(tensor.FromInt32s(ends, batch, 1))
+			var results [2][]float32
+			for settled := range results {
+				var caches [2]*tensor.Tensor
+				for i := range caches {
+					var err error
+					if caches[i], err = tensor.New(d.Stream(), tensor.F16, batch, kvHeads, capacity, dim); err != nil {
+						t.Fatal(err)
+					}
+				}
+				tensor.KVWrite(caches[0], caches[1], kOld, vOld, everywhere, nil)
+				o := tensor.AttentionOptions{Causal: true, Positions: at, Sequences: sequences, KVLen: bound}
+				written := tensor.KVWrite(caches[0], caches[1], kNew, vNew, at, sequences)
+				if settled == 1 {
+					o.Written = written
+				}
+				results[settled] = tensor.Attention(q, caches[0], caches[1], o).Float32s()
+			}
+			if !slices.Equal(results[0], results[1]) {
+				t.Errorf("lengths up to %d: settled keys change the result", bound)
+			}
+		}
+	})
+}

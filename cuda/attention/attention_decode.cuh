@@ -27,6 +27,7 @@ namespace vb {
 
 constexpr int unit_keys = 16;
 constexpr int fewest_keys = 64; // that a block is worth having for
+constexpr int least_blocks = 2; // times the keys that its warps read at once: a planned part, at least
 constexpr int64_t decode_item_bytes = sizeof(float4) + sizeof(float2); // of four dimensions of a part's row
 
 struct DecodePlan {
@@ -133,7 +134,7 @@ VB_DEVICE bool plan_part(Part *part, const AttentionShape &a, int slots) {
         total += keys;
     }
     const int64_t even = ceil_div<int64_t>(total * tiles_of_sequence, slots);
-    const int each = (int)ceil_div<int64_t>(larger<int64_t>(even, 2 * block_keys), block_keys) * block_keys;
+    const int each = (int)ceil_div<int64_t>(larger<int64_t>(even, least_blocks * block_keys), block_keys) * block_keys;
     unsigned block = blockIdx.x;
     for (unsigned first = 0; first < batch; first += 32) {
         const unsigned b = first + lane, parts = (unsigned)larger(1, ceil_div(length(b), each));
@@ -256,7 +257,7 @@ VB_DEVICE void store_part(const AttentionShape &a, const DecodePlan &plan, const
 // Divides the tiles among blocks of which a multiprocessor is to have `together`. The parts' memory is `memory`, or
 // where that is null the stream's workspace.
 inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape &shape, int tile_rows, int dims,
-                             int together, void *memory, vb_stream *stream) {
+                             int warps, int together, void *memory, vb_stream *stream) {
     const int64_t heads = shape.tiles * shape.kv_heads, tiles = heads * shape.batch,
                   slots = together * multiprocessors(stream);
     *plan = {};
@@ -269,8 +270,10 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
         while (cluster < 8 && cluster < rounds && cluster * tiles <= multiprocessors(stream)) cluster *= 2;
     // With positions only the device knows the lengths of sequences. Clusters of four and more blocks finish the
     // longest sequence soonest.
-    // A plan, and adding parts up by way of memory, take longer.
-    plan->planned = (shape.batch > 1 && shape.positions && cluster < 4) || heads > 65535 || shape.batch > 65535;
+    // A plan, and adding parts up by way of memory, take longer; where no tile would have two parts it is of no use.
+    const bool divided = smaller(windows, shape.kv_len) > least_blocks * warps * unit_keys;
+    plan->planned =
+        (shape.batch > 1 && shape.positions && cluster < 4 && divided) || heads > 65535 || shape.batch > 65535;
     if (tiles > ATTENTION_DECODE_SHARED_TILES) plan->planned = false;
     int64_t parts = 1;
     if (plan->planned) {
@@ -292,8 +295,8 @@ inline vb_status plan_decode(DecodePlan *plan, dim3 *grid, const AttentionShape 
         if (clusters == 1 || plan->meeting) parts = 0;
         // More parts leave each fewer keys, and the last block more to add up.
         plan->spread = 128.0f / sqrtf((float)smaller<int64_t>(tile_rows, shape.rows) * (float)dims);
-        // Sequences are read from memory that the kernel before may be writing.
-        plan->foretold = !shape.sequences && (shape.seq == 1 || !shape.positions);
+        // Sequences are read from memory that the kernel before may be writing, unless they are settled.
+        plan->foretold = (!shape.sequences || shape.settled) && (shape.seq == 1 || !shape.positions);
     }
     if (parts > 0) {
         const int64_t items = parts * tile_rows * (dims / 4);

@@ -18,7 +18,7 @@
 
 // A block takes no more than half of an SM's shared memory, so that the next kernel's blocks find room beside it.
 // Where keys are settled (vibrant.h) a block fills its rings while the kernel before it still runs.
-// Positions are read early for the same purpose, and again when the kernel before has ended.
+// Positions are read early for the same purpose, and without a plan again when the kernel before has ended.
 
 namespace vb {
 
@@ -115,7 +115,14 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     // reads it again when the kernel before this one has ended.
     // Both readings are compared at the end, so that no warp waits for the second.
     int foretold = 0;
+    const bool planned_early = PLANNED && a.settled && a.causal && a.seq == 1;
     part.first = part.stride = part.end = 0, part.alone = false;
+    if (planned_early) {
+        if (!plan_part<tile_rows, warps>(&part, a, plan.slots)) return;
+        find_cache();
+        next = part.first;
+        fill(part.all.hi - 1); // all keys but the token's own
+    }
     if (!PLANNED && plan.foretold) {
         find_cache();
         if (a.seq == 1) foretold = position_of(a, part.b, 0);
@@ -128,13 +135,13 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
     wait_for_previous_kernel();
     release_next_kernel();
     int position = 0;
-    if (PLANNED) {
+    if (PLANNED && !planned_early) {
         if (!plan_part<tile_rows, warps>(&part, a, plan.slots)) return;
         find_cache();
-    } else if (!plan.foretold) {
+    } else if (!PLANNED && !plan.foretold) {
         find_cache();
         take_turn<warps>(&part, keys_of_few(a, part.b, part.first_row, part.rows), plan);
-    } else if (a.seq == 1) {
+    } else if (!PLANNED && a.seq == 1) {
         position = position_of(a, part.b, 0);
     }
     if (filled == 0) next = part.first;
@@ -349,7 +356,7 @@ vb_status launch_dims(const vb_attention_args &a, bool operand, vb_stream *strea
     const AttentionShape shape = shape_of(a, tile_rows);
     DecodePlan plan;
     dim3 grid;
-    VB_TRY(plan_decode(&plan, &grid, shape, tile_rows, DIMS, Units::together, parts, stream));
+    VB_TRY(plan_decode(&plan, &grid, shape, tile_rows, DIMS, Units::warps, Units::together, parts, stream));
     plan.operand = operand, plan.narrow = a.type != VB_F32;
     // The size of the ring follows the GPU that the kernel was compiled for, whatever VIBRANT_CUDA_CAPABILITY says.
     const int64_t shared_bytes = attention_decode_bytes(

@@ -552,7 +552,7 @@ type AttentionArgs struct {
 	Causal       bool
 	Type         DType   // of q and out: F32 (F16, BF16 with kv_type the same)
 	KVType       DType   // F32, F16, BF16, Q8_0 (dim a multiple of 32; fastest where capacity is one of 8)
-	Settled      bool    // the op before writes no keys and values but those at the positions of these tokens: others may be read while it still runs
+	Settled      bool    // the op before writes neither positions nor sequences, and no keys and values but those at the positions of these tokens: others may be read while it still runs
 	ValueDim     int     // of v's rows; 0 stands for dim
 	Chunk        int     // 0 for none
 	Sinks        Ptr     // [heads], or NULL for none
