@@ -52,6 +52,10 @@ VB_DEVICE unsigned cluster_rank() {
 VB_DEVICE void cluster_sync() {
     asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
+// The same where nothing is written for others: writes to other GPUs, or to memory, are not waited for.
+VB_DEVICE void cluster_end() {
+    asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;" ::: "memory");
+}
 // The address of the same variable in the shared memory of another block of the cluster.
 VB_DEVICE unsigned remote_address(const void *pointer, unsigned rank) {
     unsigned remote;

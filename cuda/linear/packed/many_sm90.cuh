@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         }
         __syncwarp();
         if (product.cluster > 1) sm90::cluster_sync(); // in store_lone
-        if (cluster > 1) sm90::cluster_sync();
+        if (cluster > 1) sm90::cluster_end();
         return;
     }
     sm90::registers_grow<S::registers>();
@@ -334,7 +334,7 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
                 atomicAdd(product.done, 1u);
             }
     }
-    if (cluster > 1) sm90::cluster_sync(); // others may still send to this block, or read its sums
+    if (cluster > 1) sm90::cluster_end(); // others may still send to this block, or read its sums
     if (product.beside) wait_for_previous_kernel();
 #endif
 }

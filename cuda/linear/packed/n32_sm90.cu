@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(unit_threads, 2)
     else meet();
     if constexpr (SWIGLU) finish_swiglu(product, unit, sums, inverse, cluster, rank);
     else finish_rows(product, unit, sums, inverse, cluster, rank);
-    if (cluster > 1) sm90::cluster_sync(); // others may still read this block's sums
+    if (cluster > 1) sm90::cluster_end(); // others may still read this block's sums
     if (product.beside) wait_for_previous_kernel();
 #endif
 }
