@@ -1074,7 +1074,8 @@ vb_status vb_linear_add(float *sum, const float *a, const float *x, const vb_wei
 typedef struct vb_feed_forward_args {
     size_t size;
     float *sum;              /* [n][gate.cols] */
-    const float *x;          /* [n][gate.cols], or NULL where prepared: sum is then without it */
+    const float *x;          /* [n][gate.cols], or NULL where prepared: sum is then without it, and next_norm promises
+                              * what it does without a in vb_attention_linear_add */
     const float *norm;       /* [gate.cols], or NULL for ones */
     vb_weight gate, up, down;
     float *normed;           /* [n][gate.cols] */
@@ -1191,8 +1192,10 @@ typedef struct vb_update_args {
  * [batch][seq][heads][dim] without gaps, out alike with rows of value_dim, and w->cols is heads * value_dim.
  * attention->out is memory for this operation alone, undefined afterwards: a device may keep the attended rows there in
  * another form (CUDA, Hopper, more than 16 rows over an F16 cache: in F16, which the product reads as it is). sum may
- * be a. next_norm is that of vb_feed_forward; without it normed and next_prepared may be NULL. Without a,
- * *next_prepared says that vb_all_reduce_rows may prepare normed.
+ * be a. next_norm is that of vb_feed_forward; without it normed and next_prepared may be NULL. Without a, next_norm
+ * promises that the next vb_all_reduce or vb_all_reduce_rows of the stream's communicator takes sum, rounded, and that
+ * nothing else reads it: a device may send it to the other ranks in place of writing it. *next_prepared then says that
+ * vb_all_reduce_rows may prepare normed.
  * Composed: vb_attention, vb_linear_add. Shapes: sum, product [attention->batch][attention->seq][w->rows]; a, normed
  * [attention->batch][attention->seq][w->rows], or NULL; bias, next_norm [w->rows], or NULL for none. */
 vb_status vb_attention_linear_add(float *sum, const float *a, const vb_attention_args *attention, const vb_weight *w,
@@ -1218,7 +1221,8 @@ typedef struct vb_sum_of_rows {
 /* vb_all_reduce, rounded, of what vb_attention_linear_add without `a`, or vb_feed_forward without x, has left on each
  * rank. rows->prepared goes to the operation that follows as its `prepared`, if nothing used normed since. Only norms
  * and the next sum may read parted rows. This next sum has add_parted, the same communicator, n and cols, and is parted
- * again or, without `parted`, leaves all columns to every rank and prepares nothing. out[r], in[r]: [n][cols]. */
+ * again or, without `parted`, leaves all columns to every rank and prepares nothing. VB_INVALID_ARGUMENT where one of
+ * the ranks promised another sum. out[r], in[r]: [n][cols]. */
 vb_status vb_all_reduce_rows(float *const *out, const float *const *in, vb_sum_of_rows *rows,
                              vb_communicator *communicator);
 

@@ -240,7 +240,6 @@ func feedForward(dst, x *Tensor, a fused.FFN[*Tensor]) fused.Handoff {
 			return s.FeedForward(&args)
 		}
 		if part, ok := s.(kernel.PartFeeder); ok && args.Prepared {
-			args.NextNorm = nil
 			if err := part.FeedForwardPart(&args); !errors.Is(err, gpu.ErrUnsupported) {
 				args.NextPrepared = err == nil && p[9] != nil
 				return err

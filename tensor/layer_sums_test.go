@@ -19,7 +19,7 @@ import (
 func TestLayersOfRanksAreTheOperationsOfTheirFormulas(t *testing.T) {
 	eachRanks(t, []int{2, 4}, func(t *testing.T, c *gpu.Communicator) {
 		skipCrowded(t, c)
-		sizes := []int{1, 7, 64, 300}
+		sizes := []int{1, 7, 64, 80, 300}
 		switch backend := c.Stream(0).Device().Info().Backend; {
 		case raceDetector || backend == "go" || backend == "fake":
 			sizes = sizes[:2] // one loop computes any number of rows, and the same goroutines run
@@ -29,7 +29,7 @@ func TestLayersOfRanksAreTheOperationsOfTheirFormulas(t *testing.T) {
 		for _, n := range sizes {
 			for _, beyond := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%d rows, beyond F16 %v", n, beyond), func(t *testing.T) {
-					if layerOfRanks(t, c, n, beyond) {
+					if layerOfRanks(t, c, n, beyond, false) {
 						t.Log("rows were handed over")
 					} else if c.Stream(0).Device().Info().Backend == "fake" {
 						t.Error("the fake hands nothing over")
@@ -40,7 +40,16 @@ func TestLayersOfRanksAreTheOperationsOfTheirFormulas(t *testing.T) {
 	})
 }
 
-func layerOfRanks(t *testing.T, c *gpu.Communicator, n int, beyond bool) (handed bool) {
+// A program may give up between the ranks' parts of a sum and the sum. What comes next is not disturbed.
+func TestPartsWithoutTheirSumAreForgotten(t *testing.T) {
+	eachRanks(t, []int{2}, func(t *testing.T, c *gpu.Communicator) {
+		skipCrowded(t, c)
+		layerOfRanks(t, c, 80, false, true)
+	})
+}
+
+// layerOfRanks also says whether rows were handed over. Where `abandons` is set, parts of a sum come first whose sum does not follow.
+func layerOfRanks(t *testing.T, c *gpu.Communicator, n int, beyond, abandons bool) (handed bool) {
 	const heads, kvHeads, dim, inner = 8, 2, 64, 1024
 	cols := 512
 	if n >= 2048 {
@@ -120,11 +129,35 @@ func layerOfRanks(t *testing.T, c *gpu.Communicator, n int, beyond bool) (handed
 		fusedOperations.LinearAllReduce(c, y, y, parts[1]) // in place
 		z, handed = y, true
 	} else {
-		var left []fused.Handoff
-		for r := range all {
-			a := &all[r]
-			left = append(left, fusedOperations.AttentionLinearAdd(a.product, nil, a.q, a.k, a.v, options, a.output, nil, fused.LowRank[*tensor.Tensor]{}, nil, a.attended, a.scratch, a.norm[0], a.ffn.Normed, [2]*tensor.Tensor{}))
+		parts := func() (left []fused.Handoff) {
+			for r := range all {
+				a := &all[r]
+				left = append(left, fusedOperations.AttentionLinearAdd(a.product, nil, a.q, a.k, a.v, options, a.output, nil, fused.LowRank[*tensor.Tensor]{}, nil, a.attended, a.scratch, a.norm[0], a.ffn.Normed, [2]*tensor.Tensor{}))
+			}
+			return left
 		}
+		if abandons {
+			parts()
+			tensor.AllReduceRoundedInto(c, z, x, nil)
+			for i, v := range z[1].Float32s() { // to 2^-13 of numbers of up to five
+				if want := float64(c.Ranks()) * float64(rows[i]); !(math.Abs(float64(v)-want) <= 4e-3) {
+					t.Fatalf("the sum after the parts has %v at %d, want %v", v, i, want)
+				}
+			}
+			for r := range all { // of one rank results that the sum finds in memory
+				a := &all[r]
+				if r == 0 {
+					fusedOperations.AttentionLinearAdd(a.product, nil, a.q, a.k, a.v, options, a.output, nil, fused.LowRank[*tensor.Tensor]{}, nil, a.attended, a.scratch, a.norm[0], a.ffn.Normed, [2]*tensor.Tensor{})
+					continue
+				}
+				tensor.AttentionInto(a.attended, a.q, a.k, a.v, options)
+				tensor.LinearInto(a.product, a.attended.Reshape(n, heads*dim), a.output, nil)
+			}
+			tensor.AllReduceRoundedInto(c, z, product, x)
+			near(t, "the results of one rank sent", z[0].Float32s(), want[0], all[0].x.Float32s())
+			parts() // and once more, before the same parts whose sum comes
+		}
+		left := parts()
 		left = fusedOperations.AllReduceNorm(c, y, product, x, fused.Reduction[*tensor.Tensor]{From: kernel.AfterAttention, Norm: first, Normed: normed, Handoffs: left, Parted: true})
 		handed = left[0].Prepared()
 		parted := left[0].Parted()

@@ -59,7 +59,10 @@ struct Columns {
 #pragma unroll
             for (int j = 0; j < batch; j++)
                 if (unit(chunk, j) < part.count * rows)
-                    store_word(words + unit(chunk, j) * 16 + lane % 16, RoundedWord::of(x[j]).bits);
+                    store_word(words + unit(chunk, j) * 16 + lane % 16,
+                               RoundedWord::of(make_float4(x[j][0], x[j][1], x[j][2], x[j][3]),
+                                               make_float4(x[j][4], x[j][5], x[j][6], x[j][7]))
+                                   .bits);
         }
     }
 

@@ -8,7 +8,7 @@
 //            take turns, since a block writes chunk c + 1 before it has read c
 //   rounded  words of 16 bytes: 8 rounded numbers, and a bit that is set in each half (rounded.cu). The reader polls
 //            the words and writes zeros in their place, before the exchange after the next begins. Two letters take
-//            turns
+//            turns. A product of many rows sends its words itself (SentResults), to its own rank too
 //   row      words of 4 bytes beside a flag of 4, which the kernel of a product sends one at a time (n1_sum.cu)
 // Flags count exchanges in device memory, so that a captured graph may be replayed. Ranks enqueue the same exchanges.
 #ifndef VB_COLLECTIVE_EXCHANGE_CUH

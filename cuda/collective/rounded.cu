@@ -9,15 +9,17 @@
 //   bound    the link. As for small messages there is one crossing and no fence
 //
 // Sums of rows before a norm also leave the operand of the product after the norm (SumRows), which saves a kernel.
+// Where a product has sent its results as words (SentResults), the sum takes all ranks' words, and waits for no more.
 
 #include "collective/rounded.cuh"
+#include "runtime/early.cuh"
 
 namespace vb {
 namespace {
 
 VB_DEVICE RoundedWord rounded(const float *from) {
     const float4 a = reinterpret_cast<const float4 *>(from)[0], b = reinterpret_cast<const float4 *>(from)[1];
-    return RoundedWord::of({a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w});
+    return RoundedWord::of(a, b);
 }
 
 #ifdef VB_HAS_PACKED_LAYOUT
@@ -60,7 +62,7 @@ __global__ void __launch_bounds__(exchange_threads, 2)
                        unsigned first_word, VB_IN_PLACE Mail m) {
     // The next kernel waits too: its blocks could take the room of another rank's on this device.
     wait_for_previous_kernel();
-    unsigned *counter = reinterpret_cast<unsigned *>(m.box[m.rank] + mail_rounded_at(m.ranks)) + blockIdx.x;
+    unsigned *counter = rounded_counters(m) + blockIdx.x;
     const unsigned letter = *counter % 2u;
     const int threads = gridDim.x * blockDim.x, own = blockIdx.x * blockDim.x + threadIdx.x;
     auto send = [&](int first) {
@@ -112,11 +114,62 @@ __global__ void __launch_bounds__(exchange_threads, 2)
     if (threadIdx.x == 0) *counter = letter + 1u;
 }
 
+// The same of the words that a product has sent to all ranks (linear/packed/sm90_store.cuh). They arrive whole: the sum
+// waits for them, not for the product.
+template <bool NEXT>
+__global__ void __launch_bounds__(exchange_threads, 2)
+    all_reduce_sent(float *out, const float *add, int words, VB_IN_PLACE SumRows next, VB_IN_PLACE Mail m) {
+    constexpr int together = 4; // ranks
+    unsigned *counter = rounded_counters(m) + blockIdx.x;
+    const unsigned letter = *counter % 2u;
+    const int threads = gridDim.x * blockDim.x;
+    bool uneven = false;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += threads) {
+        float sum[8] = {}, more[8] = {};
+        if (add) {
+            const float4 *from = reinterpret_cast<const float4 *>(add + 8 * (int64_t)i), a = from[0], b = from[1];
+            more[0] = a.x, more[1] = a.y, more[2] = a.z, more[3] = a.w;
+            more[4] = b.x, more[5] = b.y, more[6] = b.z, more[7] = b.w;
+        }
+        for (int first = 0; first < m.ranks; first += together) {
+            uint4 *const from = letter_of(m.box[m.rank], m.ranks, letter, first) + i, word[together];
+            const int64_t step = mail_rounded_words(m.ranks);
+#pragma unroll
+            for (int r = 0; r < together; r++)
+                if (first + r < m.ranks) word[r] = load_word(from + r * step);
+#pragma unroll
+            for (int r = 0; r < together; r++)
+                if (first + r < m.ranks) take_word(from + r * step, word[r]).add_to(sum);
+        }
+#pragma unroll
+        for (int k = 0; k < 8; k++) sum[k] += more[k];
+        float4 *to = reinterpret_cast<float4 *>(out + 8 * (int64_t)i);
+        to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]), to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
+#ifdef VB_HAS_PACKED_LAYOUT
+        if constexpr (NEXT) uneven |= leave_half(next, sum, i);
+#endif
+    }
+    release_next_kernel();
+    wait_for_previous_kernel(); // which reads the counters, and may read the flags
+#ifdef VB_HAS_PACKED_LAYOUT
+    if constexpr (NEXT) leave_flags(next, uneven, counter - blockIdx.x + rounded_blocks, 0);
+#endif
+    __syncthreads();
+    if (threadIdx.x == 0) *counter = letter + 1u;
+}
+
 } // namespace
 
 // A message that is longer than a letter goes as several.
 vb_status exchange_rounded(float *out, const float *in, const float *add, int64_t n, const SumRows &next,
                            const Mail &mail, vb_stream *stream) {
+    SentResults &sent = sent_results(stream);
+    if (sent.y == in) {
+        sent.y = nullptr;
+        return launch_overlapped(stream, rounded_blocks, exchange_threads, 0,
+                                 next.x ? all_reduce_sent<true> : all_reduce_sent<false>, out, add, (int)(n / 8), next,
+                                 mail);
+    }
     // of whole groups of 16 words
     const int64_t most = 8 * (mail_rounded_words(mail.ranks) / 16 * 16);
     const auto kernel = next.x ? all_reduce_rounded<true> : all_reduce_rounded<false>;

@@ -18,23 +18,26 @@ struct RoundedWord {
     static VB_DEVICE unsigned spread(unsigned four) { return (four & 3u) | (four & 12u) << 14; }
     static VB_DEVICE unsigned gather(unsigned word) { return (word & 3u) | (word >> 14 & 12u); }
 
-    VB_DEVICE static RoundedWord of(const float (&x)[8]) {
-        unsigned largest = 0;
-#pragma unroll
-        for (int i = 0; i < 8; i++) largest = larger(largest, __float_as_uint(x[i]) & 0x7fffffffu);
+    static VB_DEVICE unsigned magnitude(const float4 &x) {
+        return larger(larger(__float_as_uint(x.x) & 0x7fffffffu, __float_as_uint(x.y) & 0x7fffffffu),
+                      larger(__float_as_uint(x.z) & 0x7fffffffu, __float_as_uint(x.w) & 0x7fffffffu));
+    }
+    // Half of a word, the first or the second, where the largest of all eight has this magnitude.
+    static VB_DEVICE uint2 half_of(const float4 &x, unsigned largest, bool second) {
         // Numbers below 2^-113 are as good as 0. An infinity or NaN makes all eight
         // NaN.
         const unsigned exponent = larger(14u, largest >> 23);
         const float scale = __uint_as_float((266u - exponent) << 23); // the largest becomes 2^12 to 2^13
-        unsigned word[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int low = smaller(8191, __float2int_rn(x[2 * i] * scale));
-            const int high = smaller(8191, __float2int_rn(x[2 * i + 1] * scale));
-            word[i] = (unsigned)high << 18 | ((unsigned)low << 2 & 0xfffcu);
-        }
-        return {
-            make_uint4(word[0] | 1u, word[1] | spread(exponent & 15u), word[2] | 1u, word[3] | spread(exponent >> 4))};
+        const auto two = [&](float low, float high) {
+            return (unsigned)smaller(8191, __float2int_rn(high * scale)) << 18 |
+                   ((unsigned)smaller(8191, __float2int_rn(low * scale)) << 2 & 0xfffcu);
+        };
+        return {two(x.x, x.y) | 1u, two(x.z, x.w) | spread(second ? exponent >> 4 : exponent & 15u)};
+    }
+    static VB_DEVICE RoundedWord of(const float4 &a, const float4 &b) {
+        const unsigned largest = larger(magnitude(a), magnitude(b));
+        const uint2 first = half_of(a, largest, false), second = half_of(b, largest, true);
+        return {make_uint4(first.x, first.y, second.x, second.y)};
     }
     VB_DEVICE bool whole() const { return bits.x & bits.z & 1u; }
     // Adds the numbers.
@@ -77,6 +80,11 @@ VB_DEVICE RoundedWord take_word(uint4 *from, const uint4 &seen) {
 VB_DEVICE uint4 *letter_of(char *box, int ranks, unsigned letter, int from) {
     return reinterpret_cast<uint4 *>(box + mail_rounded_at(ranks) + mail_rounded_counters) +
            (letter * ranks + from) * mail_rounded_words(ranks);
+}
+
+// Which letter an exchange has. Kernels of the exchange before have ended.
+VB_DEVICE unsigned *rounded_counters(const Mail &m) {
+    return reinterpret_cast<unsigned *>(m.box[m.rank] + mail_rounded_at(m.ranks));
 }
 
 #ifdef VB_HAS_PACKED_LAYOUT

@@ -46,7 +46,8 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
     }
     NextNorm next = {};
     // Of a rank's part of a sum, which has no addend, the sum prepares the rows, and clears the flags.
-    if (!a && next_norm && c.kernel == LINEAR_PACKED_MANY_SM90 && n <= LINEAR_MOST_TOKENS) *next_prepared = 1;
+    const bool part = !a && next_norm && c.kernel == LINEAR_PACKED_MANY_SM90 && n <= LINEAR_MOST_TOKENS;
+    if (part) *next_prepared = 1;
     if (kernel == ATTENTION_PREFILL_SM90 && !a) {
         VB_TRY(attention_prefill_operand(*attention, nullptr, stream));
     } else if (kernel == ATTENTION_PREFILL_SM90) {
@@ -62,5 +63,6 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
                                           : attention_decode_variants(*attention, true, stream));
     }
     return packed_many({sum, nullptr, w->data, bias, n, w->rows, w->cols}, (const half *)attention->out,
-                       {false, nullptr, 0, a, adapter}, next, known(*w).type, stream);
+                       {false, nullptr, 0, a, adapter}, part ? NextNorm{next_norm, normed, nullptr} : next,
+                       known(*w).type, stream);
 }

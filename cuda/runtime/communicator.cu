@@ -11,6 +11,7 @@ namespace vb {
 
 struct Communicator : vb_communicator {
     Mail mail[VB_MAX_RANKS]; // of each rank
+    bool abandoned = false;  // results that products have sent wait for no sum
 };
 
 // Pairs that were enabled are remembered, as the runtime does not tell. A second call would be an error, harmless but
@@ -65,6 +66,38 @@ static bool apart(const Communicator *c) {
     return true;
 }
 
+// Clears all that products have sent. Results that a sum was to take are lost.
+vb_status clear_sent(Communicator *c) {
+    for (int r = 0; r < c->ranks; r++) {
+        VB_TRY(make_current(c->streams[r]->device));
+        VB_TRY(status_of(cudaStreamSynchronize(stream_of(c->streams[r])->handle), c->streams[r]->device));
+    }
+    for (int r = 0; r < c->ranks; r++) {
+        VB_TRY(make_current(c->streams[r]->device));
+        char *const letters = c->mail[r].box[r] + mail_rounded_at(c->ranks) + mail_rounded_counters;
+        VB_TRY(status_of(cudaMemsetAsync(letters, 0, (size_t)mail_rounded, stream_of(c->streams[r])->handle),
+                         c->streams[r]->device));
+        VB_TRY(status_of(cudaStreamSynchronize(stream_of(c->streams[r])->handle), c->streams[r]->device));
+        stream_of(c->streams[r])->sent.y = nullptr;
+    }
+    c->abandoned = false;
+    return VB_OK;
+}
+
+// Has a sum of n numbers find the words of its own products alone, of those ranks that have sent them. rounded: it
+// takes words.
+static vb_status take_sent(Communicator *c, const float *const *in, int64_t n, bool rounded) {
+    bool others = c->abandoned, own = false;
+    for (int r = 0; r < c->ranks; r++) {
+        const SentResults &sent = stream_of(c->streams[r])->sent;
+        if (sent.y && sent.y == in[r] && sent.n == n) own = true;
+        else others |= sent.y != nullptr;
+    }
+    if (!others && (rounded || !own)) return VB_OK;
+    VB_TRY(clear_sent(c));
+    return own ? VB_INVALID_ARGUMENT : VB_OK;
+}
+
 static vb_status sum_of_columns(float *const *out, const float *const *in, vb_sum_of_rows *sum, Communicator *c) {
     const vb_sum_of_rows &rows = *sum;
     bool aligned = true;
@@ -73,6 +106,7 @@ static vb_status sum_of_columns(float *const *out, const float *const *in, vb_su
                   aligned16((const char *)rows.add[r], (const char *)rows.norm[r]) && aligned16(rows.normed[r]);
     if (!aligned || choose_sum_of_columns(rows.n * rows.cols, rows.cols, apart(c)) == COLLECTIVE_NONE)
         return VB_UNSUPPORTED;
+    VB_TRY(take_sent(c, in, rows.n * rows.cols, false));
     for (int r = 0; r < c->ranks; r++)
         VB_TRY(exchange_sum_of_columns(out, in[r], rows, r, c->mail[r], c->streams[r]));
     sum->parted = sum->prepared = rows.norm[0] != nullptr;
@@ -111,6 +145,8 @@ void vb_cuda_communicator_destroy(vb_communicator *communicator) {
         char *const box = c->mail[r].box[r];
         EarlyResults &early = stream_of(c->streams[r])->early;
         if (box && early.done == columns_done(box, c->ranks)) early = {};
+        SentResults &sent = stream_of(c->streams[r])->sent;
+        if (sent.communicator == c) sent = {};
         if (box && make_current(c->streams[r]->device) == VB_OK) cudaFree(box);
     }
     cudaGetLastError();
@@ -130,7 +166,8 @@ vb_status vb_cuda_communicator_create(vb_communicator **out, vb_stream *const *s
     }
     if (apart(c))
         for (int r = 0; r < ranks; r++)
-            stream_of(streams[r])->early = {columns_done(c->mail[r].box[r], ranks), r, ranks, 0, nullptr, 0, 0, 0, 0};
+            stream_of(streams[r])->early = {columns_done(c->mail[r].box[r], ranks), r, ranks, 0, nullptr, 0, 0, 0, 0},
+            stream_of(streams[r])->sent = {&c->mail[r], c, &c->abandoned, nullptr, 0};
     *out = c;
     return VB_OK;
 }
@@ -143,6 +180,7 @@ vb_status vb_cuda_all_reduce(float *const *out, const float *const *in, const fl
     bool vectors = n % 8 == 0;
     for (int r = 0; r < c->ranks; r++)
         vectors = vectors && ((size_t)out[r] | (size_t)in[r] | (size_t)(add ? add[r] : nullptr)) % 16 == 0;
+    VB_TRY(take_sent(c, in, n, rounded && vectors && choose_all_reduce(n, true) == COLLECTIVE_REDUCE_ROUNDED));
     if (rounded == VB_ROUNDED_ROWS && vectors) {
         vb_sum_of_rows *rows = VB_STRUCT_OF(vb_sum_of_rows, add, add);
         bool fits = rows->cols % 128 == 0 && choose_all_reduce(n, true) == COLLECTIVE_REDUCE_ROUNDED;

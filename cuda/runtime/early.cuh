@@ -30,11 +30,27 @@ struct EarlyResults {
     }
 };
 
+struct Communicator; // runtime/communicator.cu
+struct Mail;         // collective/exchange.cuh
+
+// Of a stream: results of a product that went to all ranks, in place of y, for the sum that follows
+// (collective/rounded.cu).
+struct SentResults {
+    const Mail *mail = nullptr; // null where no communicator takes such
+    Communicator *communicator = nullptr;
+    bool *abandoned = nullptr; // the communicator's: a sum did not follow, and nothing is sent until all is cleared
+    const float *y = nullptr;  // the place of what was sent and not yet summed, or null
+    int64_t n = 0;             // numbers of it
+};
+
 // null while the stream's work is captured: the counts of a graph would not go on.
 #ifndef __CUDACC_RTC__
 EarlyResults *early_results(vb_stream *stream);
+SentResults &sent_results(vb_stream *stream);
 #else
 VB_DEVICE EarlyResults *early_results(vb_stream *) { return nullptr; }
+static __device__ SentResults no_sent_results;
+VB_DEVICE SentResults &sent_results(vb_stream *) { return no_sent_results; }
 #endif
 
 } // namespace vb

@@ -30,6 +30,7 @@ struct Stream : vb_stream {
     vb_allocator memory;          // where counters, left and scratch come from
     std::vector<void *> outgrown; // memory that a stream without an allocator does not use any more
     EarlyResults early;
+    SentResults sent;
 };
 
 struct Event : vb_event {
@@ -43,6 +44,9 @@ struct Graph : vb_graph {
 
 inline Device *device_of(vb_device *device) { return static_cast<Device *>(device); }
 inline Stream *stream_of(vb_stream *stream) { return static_cast<Stream *>(stream); }
+
+// Forgets results that products have sent for a sum which did not follow (early.cuh).
+vb_status clear_sent(Communicator *communicator);
 
 // Lets a device reach the memory of the GPU with the number `peer`. VB_UNSUPPORTED where it cannot.
 vb_status enable_access(vb_device *device, int peer);

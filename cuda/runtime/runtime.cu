@@ -45,6 +45,8 @@ EarlyResults *early_results(vb_stream *stream) {
     return free ? &s->early : nullptr;
 }
 
+SentResults &sent_results(vb_stream *stream) { return stream_of(stream)->sent; }
+
 void note_driver_error(vb_device *device, int error) {
     if (device) device_of(device)->driver_error = error;
 }
@@ -563,6 +565,7 @@ vb_status vb_cuda_graph_update(vb_graph *graph, const vb_graph *newer) {
 vb_status vb_cuda_graph_launch(vb_graph *graph, vb_stream *stream) {
     Graph *g = static_cast<Graph *>(graph);
     stream_of(stream)->early.enqueued++;
+    if (stream_of(stream)->sent.y) VB_TRY(clear_sent(stream_of(stream)->sent.communicator));
     VB_TRY(make_current(g->device));
     VB_TRY(instantiate(g));
     return VB_CUDA(cudaGraphLaunch(g->executable, stream_of(stream)->handle), g->device);

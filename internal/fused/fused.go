@@ -39,7 +39,8 @@ type Operations[T, O, A, W, R, N any] struct {
 	// layer's first half. dst may be a; a may be nil. q is F32 (batch, seq, heads, dim), w (hidden, heads * v's dim). attended is
 	// scratch of Attention's shape, product of dst's: between them a GPU passes a prompt's rows on in 16 bits where the cache is F16
 	// and w is packed. nextNorm is the norm of the FeedForward that follows, with the same scratch normed; both nil for none.
-	// next is the V of its GateUpdate and UpUpdate. It hands over to that FeedForward.
+	// next is the V of its GateUpdate and UpUpdate. It hands over to that FeedForward. Without a, dst is a rank's part of a sum, and
+	// nextNorm promises that the communicator's next sum is AllReduceNorm of it, and that nothing else reads it.
 	AttentionLinearAdd func(dst, a, q, k, v T, o O, w, bias T, update LowRank[T], codes, attended, product, nextNorm, normed T, next [2]T) Handoff
 	// NormQKV computes the operands of attention from h = RMSNorm(x, a.Norm, a.Eps). The queries RoPE(Linear(h, a.Q, a.QBias))
 	// go to q (batch, seq, heads, dim). Keys, likewise, and values Linear(h, a.V, a.VBias) go to the caches as by KVWrite.
@@ -82,7 +83,7 @@ type FFN[T any] struct {
 
 	GateUpdate, UpUpdate, DownUpdate LowRank[T] // what an adapter adds to the products
 	Codes                            T          // F32 (rows of x, ranks) or (1, ranks), nil for ones
-	Alone                            bool       // the result is without x, and not in its place
+	Alone                            bool       // the result is without x, and not in its place: with NextNorm, of AllReduceNorm alone
 	NextNorm                         T          // the norm of the NormQKV that reads the result next, with the same scratch Normed; nil for none
 	Next                             [3]T       // the V of its QUpdate, KUpdate and VUpdate
 	Handoff                          Handoff    // of the AttentionLinearAdd right before, or none

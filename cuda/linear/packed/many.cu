@@ -213,6 +213,21 @@ EarlyProduct begin_early(const Product &product, const linear_units &units, vb_s
     return begun;
 }
 
+// Has the product that is a rank's part of a sum send it to all ranks, where the sum takes it from them.
+void send_part(EarlyProduct *product, const linear_units &units, vb_stream *stream) {
+    SentResults &sent = sent_results(stream);
+    if (!product->part || !sent.mail) return;
+    const Matrix &m = product->matrices[0];
+    const int64_t n = product->n * m.rows;
+    *sent.abandoned |= sent.y != nullptr;
+    sent.y = nullptr;
+    if (*sent.abandoned || product->beside || units.cluster == 0 || m.rows % unit_rows != 0 ||
+        choose_sum_of_columns(n, m.rows, true) != COLLECTIVE_NONE ||
+        choose_all_reduce(n, true) != COLLECTIVE_REDUCE_ROUNDED || n / 8 > mail_rounded_words(sent.mail->ranks))
+        return;
+    product->mail = *sent.mail, sent.y = m.y, sent.n = n;
+}
+
 template <class Block, bool SWIGLU>
 vb_status wgmma_product(const ManyX &x, Product product, const linear_units &units, vb_stream *stream) {
     CUtensorMap map;
@@ -220,7 +235,8 @@ vb_status wgmma_product(const ManyX &x, Product product, const linear_units &uni
     product.same_tokens = units.ksplit == 1 && blocks / cluster % units.token_blocks == 0;
     VB_TRY(sm90::tensor_map(&map, x.x, VB_F16, x.cols, x.n, x.cols, units.tokens / units.pair, stream));
     const auto run = [&](int shared, auto kernel) {
-        const EarlyProduct begun = SWIGLU ? EarlyProduct{product} : begin_early(product, units, stream);
+        EarlyProduct begun = SWIGLU ? EarlyProduct{product} : begin_early(product, units, stream);
+        if (!SWIGLU) send_part(&begun, units, stream);
         return launch_cluster(stream, cluster, (unsigned)blocks, wgmma_threads, shared, kernel, map, begun);
     };
     return units.tokens == 64    ? run(WgmmaShape<64>::shared, wgmma_kernel<Block, 64, SWIGLU>)
@@ -312,9 +328,9 @@ vb_status many_down(const vb_feed_forward_args &a, const HalfRows &h, const line
     VB_TRY(take_rows(&x, h, 0, a.n, a.down.cols, with_projected(partial, adapter, a.n), stream));
     VB_TRY(project(adapter, x, a.down.cols, partial, stream));
     Product product = {{matrix_of(a.down, a.sum, nullptr)}};
-    product.add = a.x;
+    product.add = a.x, product.part = !a.x && a.next_norm;
     take_update(&product, adapter, 0, 1, x, partial);
-    prepare(&product, {a.next_norm, a.normed, a.next_prepared}, layer_flag, a.n, units);
+    if (a.x) prepare(&product, {a.next_norm, a.normed, a.next_prepared}, layer_flag, a.n, units);
     return multiply(a.down.type, x, product, units, stream, product.h ? makes_h : makes_x);
 }
 
@@ -337,6 +353,7 @@ vb_status packed_many(const LinearArgs &a, const half *x, const LinearExtra &ext
         VB_TRY(project(adapter, input, a.cols, partial, stream));
         Product product = {{matrix_of(w, a.y + first * a.rows, a.bias)}};
         product.add = extra.add ? extra.add + first * a.rows : nullptr;
+        product.part = next.norm && !next.prepared && n == a.n;
         take_update(&product, adapter, 0, 1, input, partial);
         if (n == a.n) prepare(&product, next, attended_flag, n, units);
         VB_TRY(multiply(type, input, product, units, stream, product.h ? makes_h : makes_x));

@@ -222,6 +222,7 @@ struct Product {
     const float *h = nullptr;
     int groups = 0;
     bool late = false; // the kernel before makes h alone, and is waited for when h is read
+    bool part = false; // y is a rank's part of a sum of rows, which follows
 
     // Whether rows of x have exponents, which is hardly ever.
     VB_DEVICE unsigned uneven() const { return from.x ? *from.uneven : 0; }

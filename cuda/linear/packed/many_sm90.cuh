@@ -125,6 +125,7 @@ struct EarlyProduct : Product {
     int first_rows = 0, all_rows = 0; // the block of 128 rows of W that comes first, and how many there are; or 0
     unsigned *done = nullptr;         // counts groups of warps that have stored one of the first `early` units, or null
     int early = 0;
+    Mail mail = {}; // of ranks that all get y for its sum, in place of y (Sender); or of none
 };
 
 template <class Block, int TOKENS, bool SWIGLU>
@@ -309,7 +310,8 @@ __global__ void __launch_bounds__(wgmma_threads, 1)
         if (comes(u)) sm90::barrier_wait(inverse_known, turn);
         if constexpr (TOKENS < 256 && !SWIGLU)
             if (product.cluster > 0) {
-                store_lone<TOKENS>(product, unit, c, inverse, places, reinterpret_cast<float *>(shared), rank);
+                store_lone<TOKENS>(product, unit, c, inverse, places, reinterpret_cast<float *>(shared), rank,
+                                   product.mail);
                 break;
             }
         if constexpr (spreads) {

@@ -3,6 +3,7 @@
 #ifndef VB_LINEAR_SM90_STORE_CUH
 #define VB_LINEAR_SM90_STORE_CUH
 
+#include "collective/rounded.cuh"
 #include "linear/packed/many.cuh"
 #include "arch/sm90.cuh"
 
@@ -262,14 +263,43 @@ struct FourResults {
     }
 };
 
+// Sends results to all ranks, this one too, in the words that their sum waits for (collective/rounded.cu).
+struct Sender {
+    const Mail &mail; // without ranks: results stay here
+    const unsigned letter;
+
+    VB_DEVICE explicit Sender(const Mail &m)
+        : mail(m), letter(m.ranks > 0 ? *(const volatile unsigned *)rounded_counters(m) % 2u : 0u) {}
+    // Of COUNT tokens the four neighbours from `row` on of each lane, of a row of so many `rows`.
+    template <int COUNT>
+    VB_DEVICE void send(const float4 (&y)[COUNT], int64_t rows, int64_t row, int64_t token, int step,
+                        int64_t end) const {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            if (token + i * step >= end) break;
+            const unsigned own = RoundedWord::magnitude(y[i]);
+            const unsigned largest = larger(own, __shfl_xor_sync(all_lanes, own, 1));
+            const uint2 half = RoundedWord::half_of(y[i], largest, row & 4);
+            const int64_t at = ((token + i * step) * rows + row) / 4;
+            for (int k = 1; k <= mail.ranks; k++) {
+                const int to = mail.rank + k < mail.ranks ? mail.rank + k : mail.rank + k - mail.ranks;
+                uint2 *const words = reinterpret_cast<uint2 *>(letter_of(mail.box[to], mail.ranks, letter, mail.rank));
+                asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(words + at), "r"(half.x), "r"(half.y)
+                             : "memory");
+            }
+        }
+    }
+};
+
 // Stores the results of a block with one unit, or of a cluster that shares the unit's columns. The sums go through
 // shared memory, `sums`.
 // There the sums of all blocks are added in order, so that a warp writes 128 neighbours. Each block has its share of
 // the tokens.
 template <int TOKENS>
 VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[TOKENS / 2], const float *inverse,
-                          const int2 *places, float *sums, int rank) {
+                          const int2 *places, float *sums, int rank, const Mail &mail) {
     group_sync(both_groups, unit_threads); // all have read the memory of the sums
+    const Sender sender(mail);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, begin = p.shares.of(TOKENS * rank) + warp;
     const int64_t token0 = (int64_t)unit.tokens * TOKENS;
     const int end = (int)smaller<int64_t>(p.shares.of(TOKENS * (rank + 1)), p.n - token0);
@@ -303,7 +333,13 @@ VB_DEVICE void store_lone(const Product &p, const Unit &unit, const float (&c)[T
             const float4 v = load(sums + smaller(first + i * unit_warps, end - 1) * sum_width + 4 * lane, float4());
             sum[i].x += v.x, sum[i].y += v.y, sum[i].z += v.z, sum[i].w += v.w;
         });
-        results.store(sum, inverse + first, added, token0 + first, unit_warps, token0 + end);
+        if (mail.ranks > 0) {
+#pragma unroll
+            for (int i = 0; i < together; i++)
+                if (first + i * unit_warps < end)
+                    sum[i] = finish(sum[i], inverse[first + i * unit_warps], results.bias, added[i]);
+            sender.send(sum, m.rows, results.rows.row, token0 + first, unit_warps, token0 + end);
+        } else results.store(sum, inverse + first, added, token0 + first, unit_warps, token0 + end);
     }
 }
 

@@ -600,7 +600,7 @@ type GatedDeltaArgs struct {
 // FeedForwardArgs is vb_feed_forward_args.
 type FeedForwardArgs struct {
 	Sum          Ptr // [n][gate.cols]
-	X            Ptr // [n][gate.cols], or NULL where prepared: sum is then without it
+	X            Ptr // [n][gate.cols], or NULL where prepared: sum is then without it, and next_norm promises what it does without a in vb_attention_linear_add
 	Norm         Ptr // [gate.cols], or NULL for ones
 	Gate         Weight
 	Up           Weight

@@ -23,7 +23,7 @@ gemm            < runtime, arch
 attention       < runtime, arch, gemm/tf32_parts.cuh, linear/linear.cuh
 linear          < runtime, arch, gemm/choose.h, linear/packed/formats.h, attention/attention.cuh
 linear/stored   < runtime, arch, linear, gemm
-linear/packed   < runtime, arch, linear, rows/cache_slot.cuh, rows/choose.h, collective/choose.h, collective/exchange.cuh
+linear/packed   < runtime, arch, linear, rows/cache_slot.cuh, rows/choose.h, collective/choose.h, collective/exchange.cuh, collective/rounded.cuh
 adapter         < runtime, arch, gemm/sm90_product.cuh
 moe             < runtime, arch, rows, linear, linear/stored, linear/packed
 collective      < runtime, linear/linear.cuh, linear/packed/half_rows.cuh
