@@ -296,7 +296,7 @@ emulated-%:
 emulated-goldens:
 	$(EMULATED_TEST) -run '^(TestTraceNamesTheKernelOfACall|TestScratchOfAStreamComesFromThePool|TestVariantsMatchTransformers)$$/^cuda$$' ./tensor ./internal/language/engine
 	$(EMULATED_TEST) -run '^TestEveryKernelIsTakenByACall$$' ./tensor
-	EMULATOR_DEVICES=2 $(EMULATED_TEST) -run 'TestTwoDevicesInTurn$$/^cuda$$' ./tensor
+	EMULATOR_DEVICES=2 $(EMULATED_TEST) -run '^(TestTwoDevicesInTurn|TestPartsWithoutTheirSumAreForgotten)$$/^cuda$$' ./tensor
 
 gpu-bundle: need-go need-cc lib-cuda ## put test and benchmark binaries, fixtures and a run script into build/gpu-bundle, for a GPU host without Go
 	@scripts/make-gpu-bundle.sh

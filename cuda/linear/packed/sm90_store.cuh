@@ -291,8 +291,8 @@ struct Sender {
     }
 };
 
-// Stores the results of a block with one unit, or of a cluster that shares the unit's columns. The sums go through
-// shared memory, `sums`.
+// Stores the results of a block with one unit, or of a cluster that shares the unit's columns; or sends them, to the
+// ranks of `mail`. The sums go through shared memory, `sums`.
 // There the sums of all blocks are added in order, so that a warp writes 128 neighbours. Each block has its share of
 // the tokens.
 template <int TOKENS>
