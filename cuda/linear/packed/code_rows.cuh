@@ -18,7 +18,7 @@ struct CodeRows {
 #pragma unroll
         for (int r = 0; r < 2; r++) P::unpack_summands(rows[r], words + r * P::words, by);
     }
-    // c += the products of the value word a with x. The summands of a scale of E4M3 are 32 columns, which x meets twice.
+    // c += the products of the value word a with x. The summands of a scale of E4M3 are 32 columns: x meets both.
     VB_DEVICE void multiply_word(int (&c)[4], int a, uint32_t b) const {
         if constexpr (P::e4m3 && P::summands == 2) {
             mma_16x8x32<P::is_signed>(c, rows[0][0][a], rows[1][0][a], rows[0][1][a], rows[1][1][a], b, b);
