@@ -378,7 +378,7 @@ type W2A8GEMVArgs struct {
 	Threads          int   // of a block: 64, 128, 256; 512 with 4 lanes
 	Lanes            int   // that share the elements of a row: 4 (int8 tensor cores), 8, 16, 32 (m <= 4)
 	Tile             int   // rows that a thread has at a time: 1, 2; with 4 lanes pairs of rows
-	Persistent       bool  // as many blocks as the GPU holds, for several tiles each, not one a tile; with 4 lanes, m = 1 and threads and tile 0 by bulk copies (9.0)
+	Persistent       bool  // as many blocks as the GPU holds, for several tiles each, not one a tile; with 4 lanes, m = 1 and threads and tile 0 by products of single bits (9.0)
 	WithoutDP4A      bool  // multiply byte by byte
 	Narrow           bool  // read weights by 4 bytes instead of 16
 }
