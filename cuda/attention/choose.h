@@ -201,13 +201,14 @@ static inline int attention_f32_dims(int64_t dim) {
     return dim <= 64 ? 64 : dim <= 96 ? 96 : dim <= 128 ? 128 : dim <= 192 ? 192 : 256;
 }
 /* Of more rows it takes 0.65 to 0.97 of attention_f32's time over keys that its tiles, of a quarter of the rows, may
- * read so often, where both have instances of as many dimensions. Before Hopper attention_f32 takes 0.5 to 0.95 of its
+ * read so often, where both have instances of as many dimensions. Of more than two tiles a multiprocessor it takes up
+ * to 1.68 of it (docs/experiments/2026-11-28-drawn-rows.md). Before Hopper attention_f32 takes 0.5 to 0.95 of its
  * time for more than 8 rows of more than 128 dimensions over more than 128 keys. */
 static inline int attention_decode_f32_pays(const vb_attention_args *a, const vb_gpu *gpu) {
     if (gpu->capability < 90 && a->dim > 128 && a->kv_len > 128 && attention_rows(a) > 8) return 0;
     return attention_rows(a) <= ATTENTION_DECODE_F32_ROWS ||
            (a->kv_len >= 32 && a->kv_len <= 1024 && attention_dims(a->dim) == attention_f32_dims(a->dim) &&
-            attention_tiles(a, attention_decode_tile_rows(a)) <= ATTENTION_DECODE_SHARED_TILES);
+            attention_tiles(a, attention_decode_tile_rows(a)) <= 2 * (int64_t)gpu->multiprocessors);
 }
 static inline int64_t attention_f32_bytes(int dims, int small) {
     return (16 * ATTENTION_F32_WARPS(dims, small) + (small ? 2 : 4) * ATTENTION_F32_KEYS(dims)) * (dims + 4) *

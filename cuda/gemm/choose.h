@@ -36,9 +36,13 @@ static inline int matmul_3xtf32_suits(const vb_matmul_args *x, const vb_gpu *gpu
 
 /* ---- what each kernel suits ------------------------------------------------------------------------------------- */
 
+/* Of 17 to 64 rows or columns and a short k matmul_f32 takes 0.86 of its time by the plan
+ * (docs/experiments/2026-11-28-product-tail.md); of others the time on tensor cores is the surer one. */
 static inline int matmul_3xtf32_any_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
+    const int64_t few = x->m < x->n ? x->m : x->n;
+    const int lone = vb_begins_early(gpu) && x->batch == 1 && x->k > 8 && x->k <= 128 && few > 16 && few <= 64;
     return x->precision != VB_PRECISION_IEEE && x->k > 0 && vb_tiles_fit(x->m, 16, x->n, 16) &&
-           0.95 * matmul_tf32_time(x, gpu) < matmul_f32_time(x, gpu); /* the surer of these times */
+           (lone ? 1.2 : 0.95) * matmul_tf32_time(x, gpu) < matmul_f32_time(x, gpu);
 }
 /* F32 operands have to be split first, which few rows do not repay. Kernels that take as long need no memory for it. */
 static inline int matmul_3xf16_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
