@@ -3,7 +3,6 @@
 package tensor_test
 
 import (
-	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -202,8 +201,8 @@ func assemble(t *testing.T, folders map[string]string) {
 		}
 		assemblers = append(assemblers, assembler{path, string(help), every})
 	}
-	header := regexp.MustCompile(`^\.version .*\n\.target .*\n`)
-	versions := map[string]string{"100": "8.6", "120": "8.7"}
+	header := regexp.MustCompile(`^\.version (.*)\n\.target .*\n`)
+	versions := map[string]string{"100": "8.6", "120": "8.7"} // that came with the target
 	retargeted := filepath.Join(t.TempDir(), "kernel.ptx")
 	for capability, folder := range folders {
 		texts, err := filepath.Glob(filepath.Join(folder, "*.ptx"))
@@ -219,7 +218,8 @@ func assemble(t *testing.T, folders map[string]string) {
 				for i := n % a.every; i < len(texts); i += a.every {
 					text, err := os.ReadFile(texts[i])
 					if err == nil {
-						head := ".version " + cmp.Or(versions[target], "8.0") + "\n.target sm_" + target + "\n"
+						version := header.ReplaceAll(header.Find(text), []byte("$1")) // of its newest instruction
+						head := ".version " + max(versions[target], string(version)) + "\n.target sm_" + target + "\n"
 						err = os.WriteFile(retargeted, header.ReplaceAll(text, []byte(head)), 0o600)
 					}
 					if err != nil {
