@@ -40,7 +40,7 @@ static inline int64_t vb_tmac_share(const vb_tmac_matmul_args *a) { return vb_ma
 
 /* The product by int8 activations with a factor for each eight of them (cpu_tmac_scaled.c), with AVX2. Each group has
  * at least 16 bytes of a row. */
-vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_stream *stream);
+vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_simd simd, vb_stream *stream);
 
 /* The product by looking up words of 16 bits (cpu_tmac_words.c), with AVX-512 VBMI. There is one group. */
 vb_status vb_cpu_tmac_words(const vb_tmac_matmul_args *args, vb_stream *stream);
