@@ -37,7 +37,6 @@ var notCalled = map[string]string{
 
 	`^fused_update_cluster_kernel<half, half, 16, 64>$`:                                                       "few rows of many ranks on 10.0: Hopper has a kernel of its own",
 	`^attention_decode_kernel<float, half, 128, [12], 3, true, true>( on 9.0)?$|^add_attention_parts_kernel<`: "variants of attention",
-	`^attention_prefill_kernel<half, half, (64|128|256), 1, true>$`:                                           "prompts of 16 bits over few keys",
 	`^f32_tiles_kernel on 9.0$`: "attention of F32 beyond its heads",
 }
 
