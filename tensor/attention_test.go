@@ -10,6 +10,19 @@ import (
 	"github.com/vibrant-ml/vibrant/tensor"
 )
 
+// drawNormal returns normally distributed elements, on the CPU.
+func drawNormal(random *rand.Rand, shape ...int) *tensor.Tensor {
+	n := 1
+	for _, size := range shape {
+		n *= size
+	}
+	values := make([]float32, n)
+	for i := range values {
+		values[i] = float32(random.NormFloat64())
+	}
+	return tensor.FromSlice(values, shape...)
+}
+
 // A decoding step's own key and value count although a GPU may read the others while the op that writes them still runs: what
 // comes out is that of attention which waits.
 func TestSettledAttentionSeesWhatTheOpBeforeWrote(t *testing.T) {
@@ -20,29 +33,12 @@ func TestSettledAttentionSeesWhatTheOpBeforeWrote(t *testing.T) {
 		if d.Info().HostMemory || b.Name() == "fake" {
 			places = places[:1]
 		}
-		on := func(x *tensor.Tensor) *tensor.Tensor {
-			y, err := x.ToStream(d.Stream())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return y
-		}
-		normal := func(shape ...int) *tensor.Tensor {
-			n := 1
-			for _, size := range shape {
-				n *= size
-			}
-			values := make([]float32, n)
-			for i := range values {
-				values[i] = float32(random.NormFloat64())
-			}
-			return on(tensor.FromSlice(values, shape...))
-		}
+		normal := func(shape ...int) *tensor.Tensor { return on(t, d, drawNormal(random, shape...)) }
 		everywhere := make([]int32, capacity)
 		for i := range everywhere {
 			everywhere[i] = int32(i)
 		}
-		all := on(tensor.FromInt32s(everywhere, capacity))
+		all := on(t, d, tensor.FromInt32s(everywhere, capacity))
 		q, kNew, vNew := normal(1, 1, heads, dim), normal(steps, 1, 1, kvHeads, dim), normal(steps, 1, 1, kvHeads, dim)
 		kOld, vOld := normal(1, capacity, kvHeads, dim), normal(1, capacity, kvHeads, dim)
 		for _, dtype := range []tensor.DType{tensor.F16, tensor.Q8_0} {
@@ -91,24 +87,7 @@ func TestSettledAttentionOfManySequences(t *testing.T) {
 		if d.Info().HostMemory || b.Name() == "fake" {
 			batch = 3
 		}
-		on := func(x *tensor.Tensor) *tensor.Tensor {
-			y, err := x.ToStream(d.Stream())
-			if err != nil {
-				t.Fatal(err)
-			}
-			return y
-		}
-		normal := func(shape ...int) *tensor.Tensor {
-			n := 1
-			for _, size := range shape {
-				n *= size
-			}
-			values := make([]float32, n)
-			for i := range values {
-				values[i] = float32(random.NormFloat64())
-			}
-			return on(tensor.FromSlice(values, shape...))
-		}
+		normal := func(shape ...int) *tensor.Tensor { return on(t, d, drawNormal(random, shape...)) }
 		places, all := make([]int32, batch), make([]int32, 0, batch*capacity)
 		for i, p := range random.Perm(batch) {
 			places[i] = int32(p)
@@ -116,7 +95,7 @@ func TestSettledAttentionOfManySequences(t *testing.T) {
 				all = append(all, at)
 			}
 		}
-		sequences, everywhere := on(tensor.FromInt32s(places, batch)), on(tensor.FromInt32s(all, batch, capacity))
+		sequences, everywhere := on(t, d, tensor.FromInt32s(places, batch)), on(t, d, tensor.FromInt32s(all, batch, capacity))
 		q, kNew, vNew := normal(batch, 1, heads, dim), normal(batch, 1, kvHeads, dim), normal(batch, 1, kvHeads, dim)
 		kOld, vOld := normal(batch, capacity, kvHeads, dim), normal(batch, capacity, kvHeads, dim)
 		for _, bound := range []int{200, capacity} {
@@ -124,7 +103,7 @@ func TestSettledAttentionOfManySequences(t *testing.T) {
 			for i := range ends {
 				ends[i] = int32(random.IntN(bound))
 			}
-			at := on(tensor.FromInt32s(ends, batch, 1))
+			at := on(t, d, tensor.FromInt32s(ends, batch, 1))
 			var results [2][]float32
 			for settled := range results {
 				var caches [2]*tensor.Tensor
