@@ -22,6 +22,24 @@ VB_DEVICE RoundedWord rounded(const float *from) {
     return RoundedWord::of(a, b);
 }
 
+// What is added to word i of the sum, or zeros; asked for before the words of other ranks have come.
+struct Addend {
+    float4 a = {}, b = {};
+
+    VB_DEVICE Addend(const float *add, int i) {
+        if (!add) return;
+        const float4 *from = reinterpret_cast<const float4 *>(add + 8 * (int64_t)i);
+        a = from[0], b = from[1];
+    }
+    // Adds it to the ranks' sum, and stores the result.
+    VB_DEVICE void store(float *out, int i, float (&sum)[8]) const {
+        sum[0] += a.x, sum[1] += a.y, sum[2] += a.z, sum[3] += a.w;
+        sum[4] += b.x, sum[5] += b.y, sum[6] += b.z, sum[7] += b.w;
+        float4 *to = reinterpret_cast<float4 *>(out + 8 * (int64_t)i);
+        to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]), to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
+    }
+};
+
 #ifdef VB_HAS_PACKED_LAYOUT
 // A word of the result, by 16 lanes that have 128 columns. Whether it has an exponent.
 VB_DEVICE bool leave_half(const SumRows &next, const float (&y)[8], unsigned word) {
@@ -81,12 +99,8 @@ __global__ void __launch_bounds__(exchange_threads, 2)
 #pragma unroll
         for (int i = first; i < first + rounded_batch * threads; i += threads) {
             if (i >= words) break;
-            float sum[8] = {}, more[8] = {};
-            if (add) {
-                const float4 *from = reinterpret_cast<const float4 *>(add + 8 * (int64_t)i), a = from[0], b = from[1];
-                more[0] = a.x, more[1] = a.y, more[2] = a.z, more[3] = a.w;
-                more[4] = b.x, more[5] = b.y, more[6] = b.z, more[7] = b.w;
-            }
+            float sum[8] = {};
+            const Addend more(add, i);
             for (int r = 0; r < m.ranks; r++) {
                 if (r == m.rank) rounded(in + 8 * (int64_t)i).add_to(sum);
                 else {
@@ -94,15 +108,9 @@ __global__ void __launch_bounds__(exchange_threads, 2)
                     take_word(from, load_word(from)).add_to(sum);
                 }
             }
-            float4 *to = reinterpret_cast<float4 *>(out + 8 * (int64_t)i);
-            to[0] = make_float4(sum[0] + more[0], sum[1] + more[1], sum[2] + more[2], sum[3] + more[3]);
-            to[1] = make_float4(sum[4] + more[4], sum[5] + more[5], sum[6] + more[6], sum[7] + more[7]);
+            more.store(out, i, sum);
 #ifdef VB_HAS_PACKED_LAYOUT
-            if constexpr (NEXT) {
-#pragma unroll
-                for (int k = 0; k < 8; k++) sum[k] += more[k];
-                uneven |= leave_half(next, sum, first_word + i);
-            }
+            if constexpr (NEXT) uneven |= leave_half(next, sum, first_word + i);
 #endif
         }
     }
@@ -125,12 +133,8 @@ __global__ void __launch_bounds__(exchange_threads, 2)
     const int threads = gridDim.x * blockDim.x;
     bool uneven = false;
     for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += threads) {
-        float sum[8] = {}, more[8] = {};
-        if (add) {
-            const float4 *from = reinterpret_cast<const float4 *>(add + 8 * (int64_t)i), a = from[0], b = from[1];
-            more[0] = a.x, more[1] = a.y, more[2] = a.z, more[3] = a.w;
-            more[4] = b.x, more[5] = b.y, more[6] = b.z, more[7] = b.w;
-        }
+        float sum[8] = {};
+        const Addend more(add, i);
         for (int first = 0; first < m.ranks; first += together) {
             uint4 *const from = letter_of(m.box[m.rank], m.ranks, letter, first) + i, word[together];
             const int64_t step = mail_rounded_words(m.ranks);
@@ -141,10 +145,7 @@ __global__ void __launch_bounds__(exchange_threads, 2)
             for (int r = 0; r < together; r++)
                 if (first + r < m.ranks) take_word(from + r * step, word[r]).add_to(sum);
         }
-#pragma unroll
-        for (int k = 0; k < 8; k++) sum[k] += more[k];
-        float4 *to = reinterpret_cast<float4 *>(out + 8 * (int64_t)i);
-        to[0] = make_float4(sum[0], sum[1], sum[2], sum[3]), to[1] = make_float4(sum[4], sum[5], sum[6], sum[7]);
+        more.store(out, i, sum);
 #ifdef VB_HAS_PACKED_LAYOUT
         if constexpr (NEXT) uneven |= leave_half(next, sum, i);
 #endif
