@@ -62,11 +62,12 @@ func TestOps(t *testing.T) {
 			t.Skip("checked beside C")
 		}
 		short := testing.Short() || raceDetector || b.Name() == "fake" || d.Info().Name == "interpreter of PTX" // csrc/testdata/libcuda.c
+		cpu := b.Name() == "go" || b.Name() == "c"
 		for _, op := range optable.Table() {
 			t.Run(op.Name, func(t *testing.T) {
 				cases := 0
 				for i, c := range op.Cases {
-					if c.Large || short && long(b, op, c) {
+					if c.Large || c.Wide && cpu || short && long(b, op, c) {
 						continue
 					}
 					cases++

@@ -30,7 +30,7 @@ func fusedUpdateOp() *Op {
 		Case{Label: "few_ranks", Dims: []int{37, 768, 264, 8}, Flags: "add_codes"}, Case{Label: "few_ranks", Dims: []int{150, 200, 776, 8}, Flags: "shared"},
 		Case{Label: "few_ranks", Dims: []int{7501, 72, 40, 8}, Flags: "add_codes"}, Case{Label: "few_ranks", Dims: []int{3801, 136, 72, 16}, Flags: "add_shared"},
 		Case{Label: "few_ranks", Dims: []int{7502, 40, 24, 16}}, Case{Label: "few_ranks", Dims: []int{3803, 264, 24, 8}},
-		Case{Label: "few_ranks", Dims: []int{1900, 136, 3968, 16}, Flags: "codes"}, // 128 rows a block on 16 multiprocessors
+		Case{Label: "few_ranks", Dims: []int{1900, 136, 3968, 16}, Flags: "codes", Wide: true}, // 128 rows a block on 16 multiprocessors
 		Case{Label: "many_rows", Dims: []int{520, 136, 264, 64}, Flags: "add_codes"}, Case{Label: "many_rows", Dims: []int{579, 72, 136, 128}, Flags: "codes_vt"},
 		Case{Label: "many_rows", Dims: []int{513, 200, 136, 256}, Flags: "shared"}, Case{Label: "many_rows", Dims: []int{530, 64, 384, 200}, Flags: "add_vt"},
 		Case{Label: "many_rows", Dims: []int{520, 1032, 40, 64}, Flags: "add_codes"}, Case{Label: "many_rows", Dims: []int{515, 520, 136, 128}, Flags: "codes_vt"},

@@ -31,7 +31,7 @@ func attentionLinearAddOp() *Op {
 		Case{Label: "narrow_head", Dims: []int{1, 40, 16, 4, 48, 127, 0, 80, 0, 48}},
 		Case{Label: "adapted", Dims: []int{1, 1, 32, 2, 64, 40, 0, 39, 0, 2064}, Flags: "r32"}, Case{Label: "adapted", Dims: []int{1, 1, 4, 2, 64, 40, 0, 39, 0, 48}, Flags: "bias-r40"},
 		Case{Label: "adapted", Dims: []int{20, 1, 4, 2, 64, 200, 190, 0, 0, 48}, Flags: "positions-r8"}, Case{Label: "adapted", Dims: []int{5, 1, 4, 2, 64, 200, 190, 0, 0, 48}, Flags: "positions-bias-r8-shared"}, Case{Label: "adapted", Dims: []int{16, 1, 4, 2, 64, 200, 190, 0, 0, 48}, Flags: "positions-r24-some"}, Case{Label: "adapted", Dims: []int{1, 257, 4, 2, 64, 700, 577, 320, 0, 48}, Flags: "r24-shared"},
-		Case{Label: "many_tiles", Dims: []int{2, 300, 16, 16, 32, 300, 0, 0, 0, 16}})...)
+		Case{Label: "many_tiles", Dims: []int{2, 300, 16, 16, 32, 300, 0, 0, 0, 16}, Wide: true})...)
 	for _, heads := range []int{5, 9, 10, 17} { // columns that end in a part of a tile
 		cases = append(cases, Case{Label: "adapted_part_of_a_tile", Type: tensor.NVFP4, Dims: []int{1, 1, heads, 1, 64, 40, 0, 39, 0, 80}, Flags: "bias-r8"},
 			Case{Label: "adapted_part_of_a_tile", Type: tensor.NVFP4, Dims: []int{3, 1, heads, 1, 64, 40, 30, 0, 0, 48}, Flags: "positions-r16"},

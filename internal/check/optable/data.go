@@ -251,6 +251,12 @@ func decode(raw []byte, t tensor.DType, n int) []float64 {
 		}
 		return values
 	}
+	if t == tensor.F32 {
+		for i := range values {
+			values[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:])))
+		}
+		return values
+	}
 	if t == tensor.I8 {
 		for i := range values {
 			values[i] = float64(int8(raw[i]))

@@ -230,8 +230,9 @@ func normSwiGLUOp() *Op {
 		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{1, 2048, 11008}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-7b", Type: tensor.Q4_K, Dims: []int{1, 3584, 18944}, Bench: true, Large: true})
 	// Up to 64 rows whose products fill no round of 132 blocks: a part of a round, and a round and a part.
-	cases = append(cases, Case{Label: "spread", Type: tensor.Q4_K, Dims: []int{40, 2048, 1280}}, Case{Label: "spread", Type: tensor.Q6_K, Dims: []int{64, 2048, 1312}},
-		Case{Label: "spread", Type: tensor.Q4_K, Dims: []int{33, 1024, 10560}})
+	cases = append(cases, Case{Label: "spread", Type: tensor.Q4_K, Dims: []int{40, 2048, 1280}, Wide: true},
+		Case{Label: "spread", Type: tensor.Q6_K, Dims: []int{64, 2048, 1312}, Wide: true},
+		Case{Label: "spread", Type: tensor.Q4_K, Dims: []int{33, 1024, 10560}, Wide: true})
 	for _, n := range batchSizes {
 		cases = append(cases, Case{Label: "qwen2.5-3b_batch", Type: tensor.Q4_K, Dims: []int{n, 2048, 11008}, Bench: true, Large: true})
 	}
@@ -270,8 +271,9 @@ func linearAddOp() *Op {
 		Case{Label: "prompt", Dims: []int{67, 256, 144}, Flags: "bias"}, Case{Label: "no_rows", Dims: []int{0, 256, 5}})
 	cases = append(cases,
 		// More rows than all blocks take at once, the last ones an odd number of tiles.
-		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{1, 8448, 4225}}, Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{3, 8192, 2145}},
-		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{3, 256, 17249}},
+		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{1, 8448, 4225}, Wide: true},
+		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{3, 8192, 2145}, Wide: true},
+		Case{Label: "rounds", Type: tensor.Q4_K, Dims: []int{3, 256, 17249}, Wide: true},
 		Case{Label: "few_tiles", Type: tensor.Q8_0, Dims: []int{1, 576, 8453}, Flags: "bias"},
 		Case{Label: "qwen2.5-0.5b_down", Type: tensor.Q5_0, Dims: []int{1, 4864, 896}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-0.5b_output", Type: tensor.Q5_0, Dims: []int{1, 896, 896}, Bench: true, Large: true},
@@ -335,8 +337,9 @@ func feedForwardOp() *Op {
 		Case{Label: "adapted", Type: tensor.Q4_K, Dims: []int{130, 256, 1280}, Flags: "large-r24"}, Case{Label: "adapted", Type: tensor.Q6_K, Dims: []int{270, 512, 768}, Flags: "large-r8-shared"},
 		Case{Label: "qwen2.5-3b", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Bench: true, Large: true},
 		Case{Label: "qwen2.5-3b_adapted", Type: tensor.Q4_K, Dims: []int{512, 2048, 11008}, Flags: "r8-shared", Bench: true, Large: true})
-	cases = append(cases, Case{Label: "spread", Type: tensor.Q4_K, Dims: []int{64, 2048, 1280}, Flags: "large"}, Case{Label: "spread", Type: tensor.Q6_K, Dims: []int{35, 2048, 1536}},
-		Case{Label: "spread_adapted", Type: tensor.Q4_K, Dims: []int{36, 2048, 1280}, Flags: "r8-some"})
+	cases = append(cases, Case{Label: "spread", Type: tensor.Q4_K, Dims: []int{64, 2048, 1280}, Flags: "large", Wide: true},
+		Case{Label: "spread", Type: tensor.Q6_K, Dims: []int{35, 2048, 1536}, Wide: true},
+		Case{Label: "spread_adapted", Type: tensor.Q4_K, Dims: []int{36, 2048, 1280}, Flags: "r8-some", Wide: true})
 	for _, n := range []int{1, 3, 9, 17, 67} {
 		wide := []int{n, 1088, 4416}
 		if n == 67 { // tiles of many rows are units of their own, however many there are

@@ -40,6 +40,8 @@ type Case struct {
 	Flags string
 	Bench bool // measured
 	Large bool // only measured: the reference would take too long
+	// so many rows that each block of a large GPU has several; a CPU takes the other cases, of fewer rows, in the same way
+	Wide bool
 }
 
 // Name is the case's part of a test's name: label, dimensions, type, flags.

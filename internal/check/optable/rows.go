@@ -96,17 +96,17 @@ func sharedRows() []Case {
 	cases := each([]tensor.DType{tensor.F16, tensor.BF16}, Case{Label: "long_several", Dims: []int{19, 20008}},
 		Case{Label: "longer_several", Dims: []int{19, 28016}},
 		Case{Label: "odd_longer_several", Dims: []int{17, 20011}}, Case{Label: "of_a_warp_several", Dims: []int{57, 1128}})
-	return append(cases, Case{Label: "half_long_several", Type: tensor.BF16, Dims: []int{201, 30012}},
-		Case{Label: "odd_longest_several", Type: tensor.F32, Dims: []int{61, 50001}},
-		Case{Label: "of_a_warp_several", Type: tensor.BF16, Dims: []int{7301, 1032}})
+	return append(cases, Case{Label: "half_long_several", Type: tensor.BF16, Dims: []int{201, 30012}, Wide: true},
+		Case{Label: "odd_longest_several", Type: tensor.F32, Dims: []int{61, 50001}, Wide: true},
+		Case{Label: "of_a_warp_several", Type: tensor.BF16, Dims: []int{7301, 1032}, Wide: true})
 }
 
 func softmaxOp() *Op {
 	return &Op{
 		Name: "Softmax", InPlace: true, Outputs: sameShape,
 		Cases: append(each(floats, slices.Concat(rowCases, narrowCases)...),
-			Case{Label: "fifth_vector_of_a_warp", Type: tensor.F32, Dims: []int{4099, 528}},
-			Case{Label: "third_vector_of_two", Type: tensor.F16, Dims: []int{4099, 1304}},
+			Case{Label: "fifth_vector_of_a_warp", Type: tensor.F32, Dims: []int{4099, 528}, Wide: true},
+			Case{Label: "third_vector_of_two", Type: tensor.F16, Dims: []int{4099, 1304}, Wide: true},
 			Case{Label: "extremes", Type: tensor.F32, Dims: []int{7, 3}, Flags: "extremes"},
 			Case{Label: "narrow_extremes", Type: tensor.F32, Dims: []int{147, 33}, Flags: "extremes"}),
 		Inputs: func(g *Generator, c Case) []*Array {
@@ -166,9 +166,9 @@ func layerNormOp() *Op {
 	// Blocks that stay for several rows, where a GPU has one multiprocessor, and where it has 132.
 	cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16}, Case{Label: "odd_several", Dims: []int{25, 2603}},
 		Case{Label: "half_vectors_several", Dims: []int{19, 3308}})...)
-	cases = append(cases, Case{Label: "odd_several", Type: tensor.F16, Dims: []int{1613, 3301}},
+	cases = append(cases, Case{Label: "odd_several", Type: tensor.F16, Dims: []int{1613, 3301}, Wide: true},
 		Case{Label: "odd_of_a_warp_several", Type: tensor.BF16, Dims: []int{61, 1109}},
-		Case{Label: "odd_of_a_warp_several", Type: tensor.F16, Dims: []int{6409, 1109}})
+		Case{Label: "odd_of_a_warp_several", Type: tensor.F16, Dims: []int{6409, 1109}, Wide: true})
 	cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16}, Case{Label: "odd_long_several", Dims: []int{17, 13315}},
 		Case{Label: "vectors_several", Dims: []int{21, 3208}})...)
 	cases = append(cases, sharedRows()...)

@@ -184,7 +184,7 @@ func w2a8Op() *Op {
 	}
 	// Several tiles a block of a large GPU, more than its ring has stages, blocks of few tiles in pairs, and blocks beside the next kernel's.
 	for _, shape := range [][2]int{{5003, 64}, {4097, 3200}, {40000, 256}, {16919, 3200}, {9450, 2880}, {17533, 3840}, {2120, 8512}} {
-		cases = append(cases, Case{Label: "ring", Type: tensor.I32, Dims: []int{1, shape[0], shape[1]}, Flags: "interleaved_l4_persistent"})
+		cases = append(cases, Case{Label: "ring", Type: tensor.I32, Dims: []int{1, shape[0], shape[1]}, Flags: "interleaved_l4_persistent", Wide: true})
 	}
 	for _, shape := range [][2]int{{2560, 2560}, {3840, 2560}, {13824, 2560}, {2560, 6912}, {3200, 3200}, {4800, 3200}, {3200, 10240}, {20480, 3200}} {
 		cases = append(cases, Case{Label: "bitnet", Type: tensor.BF16, Dims: []int{1, shape[0], shape[1]}, Flags: "interleaved_scaled", Bench: true, Large: true})
