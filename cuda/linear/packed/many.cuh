@@ -217,6 +217,7 @@ struct Product {
     Quotient shares{1}; // that a unit without shares of `ksplit` has: the cluster, or 1
     int pair = 1;    // blocks of a cluster at neighbouring rows of W, 1 or 2
     Heads heads = {}; // where cluster > 0
+    bool gated = false; // gate and up, for SwiGLU: of n32_sm90.cu, whose kernel is the same for all products
     // Of an adapter (project.cu): (x V) * codes, by the unit of the sums. [groups of 8 ranks][n][4][2], of ranks t and
     // t + 4; null for none. Groups of a matrix.
     const float *h = nullptr;

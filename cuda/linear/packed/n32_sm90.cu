@@ -105,7 +105,7 @@ VB_DEVICE void finish_swiglu(const Product &p, const Unit &unit, const float *su
 
 #endif
 
-template <class Block, bool SWIGLU>
+template <class Block>
 __global__ void __launch_bounds__(unit_threads, 2)
     n32_sm90_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ Product product) {
 #ifdef VB_SM90A
@@ -122,7 +122,8 @@ __global__ void __launch_bounds__(unit_threads, 2)
 
     TileRing<P::tile_bytes> ring;
     ring.start(shared + S::rings + warp * S::stages * P::tile_bytes, arrived + warp * S::stages, S::stages, lane);
-    const uint8_t *tile = first_tile<Block, SWIGLU>(product, unit, warp);
+    const uint8_t *tile =
+        product.gated ? first_tile<Block, true>(product, unit, warp) : first_tile<Block, false>(product, unit, warp);
 #pragma unroll 1
     for (int s = 0; s < S::stages; s++, tile += P::tile_bytes) ring.fetch(s, tile, s < count, lane);
     if (threadIdx.x == 0) {
@@ -196,7 +197,7 @@ __global__ void __launch_bounds__(unit_threads, 2)
     int tile_row = unit.rows * unit_warps + warp;
     if (product.h && rank == 0 && tile_row < product.tile_rows) {
         if (product.late) wait_for_previous_kernel();
-        const Matrix &m = product.find<SWIGLU>(tile_row);
+        const Matrix &m = product.gated ? product.find<true>(tile_row) : product.find<false>(tile_row);
         const int64_t row = (int64_t)tile_row * packed_rows + lane / 4;
         add_update<n32_tokens, false>(product, c, {&m, row}, {&m, row + 8}, 0);
     }
@@ -206,7 +207,7 @@ __global__ void __launch_bounds__(unit_threads, 2)
     share_sums<n32_tokens>(sums, c, warp, lane);
     if (cluster > 1) sm90::cluster_sync();
     else meet();
-    if constexpr (SWIGLU) finish_swiglu(product, unit, sums, inverse, cluster, rank);
+    if (product.gated) finish_swiglu(product, unit, sums, inverse, cluster, rank);
     else finish_rows(product, unit, sums, inverse, cluster, rank);
     if (cluster > 1) sm90::cluster_end(); // others may still read this block's sums
     if (product.beside) wait_for_previous_kernel();
@@ -215,17 +216,16 @@ __global__ void __launch_bounds__(unit_threads, 2)
 
 } // namespace
 
-template <class Block, bool SWIGLU>
+template <class Block>
 vb_status n32_sm90_product(const half *x, int64_t cols, const Product &product, vb_stream *stream) {
     CUtensorMap map;
     VB_TRY(sm90::tensor_map(&map, x, VB_F16, cols, product.n, cols, n32_tokens, stream));
     return launch_cluster(stream, product.cluster, product.units * product.cluster, unit_threads,
-                          N32Sm90Shape<Block>::shared, n32_sm90_kernel<Block, SWIGLU>, map, product);
+                          N32Sm90Shape<Block>::shared, n32_sm90_kernel<Block>, map, product);
 }
 
-#define X(type, Block, ...)                                                                                        \
-    template vb_status n32_sm90_product<Block, false>(const half *, int64_t, const Product &, vb_stream *);         \
-    template vb_status n32_sm90_product<Block, true>(const half *, int64_t, const Product &, vb_stream *);
+#define X(type, Block, ...) \
+    template vb_status n32_sm90_product<Block>(const half *, int64_t, const Product &, vb_stream *);
 VB_PACKED_TYPES(X)
 #undef X
 
