@@ -47,12 +47,18 @@ func eachBackend(t *testing.T, f func(t *testing.T, b kernel.Backend, d *gpu.Dev
 // nothing with what it looks for, and so are long cases. The fake GPU, which computes by the kernels of the backend go, has none either:
 // what it adds, who may touch which memory and when, does not depend on how much there is. Short tests leave out long cases, and the
 // instructions below those of this processor. Pure Go is checked beside C where C is there: references take most of the time.
+// VIBRANT_TEST_OPS=emulated has both checked beside an emulated GPU, and of C alone the short cases.
 func TestOps(t *testing.T) {
 	strictly(t)
 	eachBackend(t, func(t *testing.T, b kernel.Backend, d *gpu.Device) {
 		devices := []*gpu.Device{d}
-		if b.Name() == "c" && !testing.Short() {
+		beside := os.Getenv("VIBRANT_TEST_OPS") == "emulated"
+		switch {
+		case b.Name() == "c" && !beside && !testing.Short():
 			devices = append(append(devices, withFewerInstructions(t, b, d)...), pureGo(t))
+		case d.Info().Name == "emulated" && beside:
+			c := open(t, csrc.Backend())
+			devices = append(append(devices, c, pureGo(t)), withFewerInstructions(t, csrc.Backend(), c)...)
 		}
 		t.Parallel() // with the other backends: references are made by one thread
 		if raceDetector && (b.Name() == "go" || b.Name() == "c") {
@@ -61,7 +67,8 @@ func TestOps(t *testing.T) {
 		if b.Name() == "go" && csrc.Backend() != nil && !testing.Short() {
 			t.Skip("checked beside C")
 		}
-		short := testing.Short() || raceDetector || b.Name() == "fake" || d.Info().Name == "interpreter of PTX" // csrc/testdata/libcuda.c
+		short := testing.Short() || raceDetector || b.Name() == "fake" || b.Name() == "c" && beside ||
+			d.Info().Name == "interpreter of PTX" // csrc/testdata/libcuda.c
 		cpu := b.Name() == "go" || b.Name() == "c"
 		for _, op := range optable.Table() {
 			t.Run(op.Name, func(t *testing.T) {
@@ -72,7 +79,11 @@ func TestOps(t *testing.T) {
 					}
 					cases++
 					t.Run(c.Name(), func(t *testing.T) {
-						_, err := op.CheckEach(devices, c, uint64(i))
+						on := devices
+						if c.Wide {
+							on = devices[:1]
+						}
+						_, err := op.CheckEach(on, c, uint64(i))
 						switch {
 						case b.Name() == "ptx" && (op.NoPTX || c.Adapted()):
 							if err != nil && !errors.Is(err, gpu.ErrUnsupported) {
@@ -94,8 +105,10 @@ func TestOps(t *testing.T) {
 	})
 }
 
-func pureGo(t *testing.T) *gpu.Device {
-	d, err := gpu.OpenBackend(purego.Backend(), 0)
+func pureGo(t *testing.T) *gpu.Device { return open(t, purego.Backend()) }
+
+func open(t *testing.T, b kernel.Backend) *gpu.Device {
+	d, err := gpu.OpenBackend(b, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
