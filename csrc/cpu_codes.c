@@ -299,24 +299,28 @@ VB_TARGET_AVX512 VB_INLINE void unpack_avx512(__m512i q[4], __m512i codes) {
         q[slot] = _mm512_and_si512(slot ? _mm512_srli_epi16(codes, 2 * slot) : codes, mask);
 }
 
-/* A vector of R rows times one column: each number of 32 bits is the sum of a long run, and fits 16 bits. */
-VB_TARGET_AVX512 VB_INLINE void runs_avx512(__m512i runs[2], __m512i q[2][4], const int8_t *x, const int R) {
+/* Slots `first` to `end` - 1 of a vector of R rows times one column: each number of 32 bits is the sum of a run, and
+ * fits 16 bits. */
+VB_TARGET_AVX512 VB_INLINE void runs_avx512(__m512i runs[2], __m512i q[2][4], const int8_t *x, const int first,
+                                            const int end, const int R) {
     _Pragma("GCC unroll 2") for (int r = 0; r < R; r++) runs[r] = _mm512_setzero_si512();
-    _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
+    _Pragma("GCC unroll 4") for (int slot = first; slot < end; slot++) {
         const __m512i a = held(_mm512_load_si512(x + slot * VECTOR));
         _Pragma("GCC unroll 2") for (int r = 0; r < R; r++) runs[r] = _mm512_dpbusd_epi32(runs[r], q[r][slot], a);
     }
 }
 
-/* Two rows of codes share what is read of x: a core reads half as much as it multiplies. Runs of two vectors are packed
- * into one, so that an instruction multiplies both by their factors. */
+/* Two rows of codes share what is read of x: a core reads half as much as it multiplies. Runs are packed from two
+ * registers into one, so that an instruction multiplies both by their factors: long runs of two vectors, others of two
+ * pairs of slots. */
 VB_TARGET_AVX512 VB_INLINE void products_avx512(float *sums, const uint8_t *w, int64_t stride, int64_t bytes,
                                                 const int8_t *x, int64_t row_of_x, const int16_t *factors,
-                                                int64_t row_of_factors, const int R, const int N) {
+                                                int64_t row_of_factors, const bool LONG, const int R, const int N) {
+    const int64_t step = LONG ? 2 * VECTOR : VECTOR, run = LONG ? VB_CODES_LONG_RUN : VB_CODES_RUN;
     __m512i sum[8];
     _Pragma("GCC unroll 8") for (int i = 0; i < 8; i++) sum[i] = _mm512_setzero_si512();
-    for (int64_t b = 0; b < bytes; b += 2 * VECTOR) {
-        const bool both = b + VECTOR < bytes;
+    for (int64_t b = 0; b < bytes; b += step) {
+        const bool both = LONG && b + VECTOR < bytes;
         __m512i codes[4], q[2][2][4];
         load_codes(codes, w, stride, bytes, b, R);
         _Pragma("GCC unroll 2") for (int r = 0; r < R; r++) unpack_avx512(q[0][r], codes[r]);
@@ -326,12 +330,14 @@ VB_TARGET_AVX512 VB_INLINE void products_avx512(float *sums, const uint8_t *w, i
         }
         _Pragma("GCC unroll 4") for (int i = 0; i < N; i++) {
             __m512i runs[2][2];
-            runs_avx512(runs[0], q[0], x + i * row_of_x + 4 * b, R);
-            if (both)
-                runs_avx512(runs[1], q[1], x + i * row_of_x + 4 * b + X, R);
+            runs_avx512(runs[0], q[0], x + i * row_of_x + 4 * b, 0, LONG ? 4 : 2, R);
+            if (!LONG)
+                runs_avx512(runs[1], q[0], x + i * row_of_x + 4 * b, 2, 4, R);
+            else if (both)
+                runs_avx512(runs[1], q[1], x + i * row_of_x + 4 * b + X, 0, 4, R);
             else
                 _Pragma("GCC unroll 2") for (int r = 0; r < R; r++) runs[1][r] = _mm512_setzero_si512();
-            const __m512i f = _mm512_loadu_si512(factors + i * row_of_factors + 4 * b / VB_CODES_LONG_RUN);
+            const __m512i f = _mm512_loadu_si512(factors + i * row_of_factors + 4 * b / run);
             _Pragma("GCC unroll 2") for (int r = 0; r < R; r++) {
                 const __m512i packed = _mm512_packs_epi32(runs[0][r], runs[1][r]);
                 sum[r * N + i] = held(_mm512_dpwssd_epi32(sum[r * N + i], packed, f));
@@ -342,25 +348,34 @@ VB_TARGET_AVX512 VB_INLINE void products_avx512(float *sums, const uint8_t *w, i
         _mm_storeu_ps(sums + i, reduce_products_avx512(sum[i], sum[i + 1], sum[i + 2], sum[i + 3]));
 }
 
-#define PRODUCTS(N) \
-    VB_TARGET_AVX512 static void products_##N(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, \
-                                              const int8_t *x, int64_t row_of_x, const int16_t *factors, \
-                                              int64_t row_of_factors) { \
+#define PRODUCTS(N, LONG) \
+    VB_TARGET_AVX512 static void products_##N##_##LONG(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, \
+                                                       int rows, const int8_t *x, int64_t row_of_x, \
+                                                       const int16_t *factors, int64_t row_of_factors) { \
         int r = 0; \
         for (; r + 2 <= rows; r += 2) \
-            products_avx512(sums + r * N, w + r * stride, stride, bytes, x, row_of_x, factors, row_of_factors, 2, N); \
+            products_avx512(sums + r * N, w + r * stride, stride, bytes, x, row_of_x, factors, row_of_factors, LONG, \
+                            2, N); \
         if (r < rows) \
-            products_avx512(sums + r * N, w + r * stride, stride, bytes, x, row_of_x, factors, row_of_factors, 1, N); \
+            products_avx512(sums + r * N, w + r * stride, stride, bytes, x, row_of_x, factors, row_of_factors, LONG, \
+                            1, N); \
     }
-PRODUCTS(1)
-PRODUCTS(2)
-PRODUCTS(3)
-PRODUCTS(4)
+PRODUCTS(1, 0)
+PRODUCTS(2, 0)
+PRODUCTS(3, 0)
+PRODUCTS(4, 0)
+PRODUCTS(1, 1)
+PRODUCTS(2, 1)
+PRODUCTS(3, 1)
+PRODUCTS(4, 1)
 
 void vb_cpu_code_products(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
-                          int64_t row_of_x, const int16_t *factors, int64_t row_of_factors, int n) {
-    (n == 4 ? products_4 : n == 3 ? products_3 : n == 2 ? products_2 : products_1)(sums, w, stride, bytes, rows, x,
-                                                                                   row_of_x, factors, row_of_factors);
+                          int64_t row_of_x, const int16_t *factors, int64_t row_of_factors, bool long_runs, int n) {
+    typedef void products(float *, const uint8_t *, int64_t, int64_t, int, const int8_t *, int64_t, const int16_t *,
+                          int64_t);
+    static products *const all[2][VB_CODES_LONG_N] = {{products_1_0, products_2_0, products_3_0, products_4_0},
+                                                      {products_1_1, products_2_1, products_3_1, products_4_1}};
+    all[long_runs][n - 1](sums, w, stride, bytes, rows, x, row_of_x, factors, row_of_factors);
 }
 
 /* The sums of four vectors' elements, of 512 bits. */

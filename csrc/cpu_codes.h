@@ -59,22 +59,25 @@ void vb_cpu_code_panel(int32_t *sums, const uint8_t *w, int64_t stride, int64_t 
 
 /* ---- with factors (AVX2, AVX-512) ---------------------------------------------------------------------------------
  *
- * Each run of neighbouring activations has a factor of up to VB_CODES_FACTOR: a run has eight, and a long run, for
- * several columns with AVX-512, sixteen. A call takes up to VB_CODES_PIECE bytes of a row: 32 vectors, of which a sum
- * of int32 has 128 runs of 8 * 3 * 128 * 4096, or 32 long ones. */
+ * Each run of activations has a factor of up to VB_CODES_FACTOR: a run has eight, and a long run, for several columns
+ * with AVX-512, sixteen neighbours. A run has eight neighbours with AVX2; with AVX-512 the first or the last two of
+ * each four of sixteen, whose codes lie in two slots. A call takes up to VB_CODES_PIECE bytes of a row: 32 vectors, of
+ * which a sum of int32 has 128 runs of 8 * 3 * 128 * 4096, or 32 long ones. */
 enum { VB_CODES_RUN = 8, VB_CODES_LONG_RUN = 16, VB_CODES_FACTOR = 4096, VB_CODES_PIECE = 32 * VB_CODES_VECTOR };
 
-/* Where the factor of long run r lies: those of two vectors alternate by fours, as packing leaves their sums. */
-static inline int64_t vb_codes_long_place(int64_t r) {
-    return r / 32 * 32 + r % 16 / 4 * 8 + r % 32 / 16 * 4 + r % 4;
+/* Where the factor of run r lies, as packing leaves the sums: those of two vectors, or of two pairs of slots, alternate
+ * by fours. With AVX-512; run 2 i has the first slots of sixteen elements, and run 2 i + 1 the last ones. */
+static inline int64_t vb_codes_run_place(int64_t r, bool long_runs) {
+    if (long_runs) return r / 32 * 32 + r % 16 / 4 * 8 + r % 32 / 16 * 4 + r % 4;
+    return r / 8 * 8 + r % 2 * 4 + r % 8 / 2;
 }
 
 /* sums[r][i] = the sum of code * x * factor of `rows` rows of codes and n <= VB_CODES_LONG_N rows of x; up to
  * VB_CODES_PAST numbers behind these are written, too. Row i of x begins at x + i * row_of_x, aligned to 64 bytes, the
- * factors of its long runs at factors + i * row_of_factors, of whole pairs of vectors. With AVX-512. */
+ * factors of its runs at factors + i * row_of_factors, of whole vectors or, of long runs, pairs. With AVX-512. */
 enum { VB_CODES_LONG_N = 4, VB_CODES_PAST = 8 };
 void vb_cpu_code_products(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
-                          int64_t row_of_x, const int16_t *factors, int64_t row_of_factors, int n);
+                          int64_t row_of_x, const int16_t *factors, int64_t row_of_factors, bool long_runs, int n);
 
 /* The same of a group of n rows of x with runs of eight, whose factors alternate as their vectors do, with AVX2. */
 void vb_cpu_code_scaled_panel(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,

@@ -550,11 +550,8 @@ vb_status vb_cpu_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream)
     }
     const bool scaled = job.simd != VB_SIMD_PLAIN && (!device->tiles || (args->n > 1 && args->n < TILES_LEAST));
     if (scaled && args->k > 0 && job.group_bytes >= 16) {
-        /* Elements that a norm's weights have spread lose 0.54 % by the long runs of AVX-512, more than the bound. */
-        const bool spread = args->normed && args->norm && (args->n > 1 || args->groups > 1);
-        const vb_simd simd = spread ? vb_min(job.simd, VB_SIMD_AVX2) : job.simd;
-        stream->kernel = simd == VB_SIMD_AVX512 ? "tmac_scaled_avx512" : "tmac_scaled_avx2";
-        return vb_cpu_tmac_scaled(args, simd, stream);
+        stream->kernel = job.simd == VB_SIMD_AVX512 ? "tmac_scaled_avx512" : "tmac_scaled_avx2";
+        return vb_cpu_tmac_scaled(args, job.simd, stream);
     }
 #endif
     if (job.simd == VB_SIMD_AVX512 && args->k > 0 && job.group_bytes >= 16 && job.group_bytes <= VB_INT2_MOST_K / 4)

@@ -2,9 +2,10 @@
  * without int8 tiles.
  *
  * A column is rounded to int8 by runs of eight elements, each with a scale: 0.4 % of Gaussian values (RMS). Several
- * columns with AVX-512 have runs of sixteen: 0.47 %; of normed columns 0.54 %, so that these go by AVX2. A scale is a
- * whole number of the column's unit, at most MOST_FACTOR. So it is applied where sums of 16 bits are widened, by the
- * multiply-add that widens them (vb_cpu_code_products, vb_cpu_code_scaled_panel). */
+ * columns with AVX-512 have runs of sixteen: 0.47 %. Elements that a norm's weights have spread would lose 0.54 % so,
+ * and have runs of eight. A scale is a whole number of the column's unit, at most MOST_FACTOR. So it is applied where
+ * sums of 16 bits are widened, by the multiply-add that widens them (vb_cpu_code_products, vb_cpu_code_scaled_panel).
+ */
 #include "cpu_codes.h"
 #include "cpu_tmac.h"
 
@@ -14,7 +15,7 @@
 enum { MOST_CODE = 127, MOST_FACTOR = VB_CODES_FACTOR, RUN = VB_CODES_RUN, LONG = VB_CODES_LONG_RUN };
 enum { LINES = 64 };
 /* Of a vector; bytes of a row of codes up to which a first-level cache has eight columns and their factors, or four. */
-enum { FACTORS = VB_CODES_X / RUN, NEAR = 640, LONG_NEAR = 1536 };
+enum { FACTORS = VB_CODES_X / RUN, NEAR = 640, FOUR_NEAR = 1536 };
 
 typedef struct scaled_job {
     const vb_tmac_matmul_args *a;
@@ -22,13 +23,14 @@ typedef struct scaled_job {
     int64_t pieces_a_group, pieces;   /* a group is cut where sums, or columns in the first cache, would not fit */
     int64_t row_of_x, row_of_factors; /* elements of a column in a piece */
     int8_t *x;                        /* [pieces][n][row_of_x], of vb_codes_place_of */
-    int16_t *factors;                 /* [pieces][n][row_of_factors], likewise */
+    int16_t *factors;                 /* [pieces][n][row_of_factors], likewise, or of vb_codes_run_place */
     float *totals;    /* [pieces][n]: of the rounded activations, in units */
     float *units;     /* [n] */
     float *h;         /* [n][k] */
     char *scratch;    /* of the workers: factors and codes of a column */
     int64_t worker_bytes;
-    bool long_runs;
+    bool products;  /* with AVX-512, of several columns or groups */
+    bool long_runs; /* of these */
     vb_simd simd;
 } scaled_job;
 
@@ -57,13 +59,24 @@ VB_TARGET_AVX2 static inline __m256 greatest_of_eight(const __m256 v[8]) {
                          _mm256_permute2f128_ps(fours[0], fours[1], 0x31));
 }
 
+/* Run r of eight: neighbours, or, where a run has two slots, of each sixteen these pairs of elements: 0, 4, 2, 6, or 1,
+ * 5, 3, 7. */
+VB_TARGET_AVX2 VB_INLINE __m256 run_of(const float *h, int r, const bool slots) {
+    if (!slots) return _mm256_loadu_ps(h + r * RUN);
+    const __m256d first = _mm256_loadu_pd((const double *)(h + r / 2 * 2 * RUN));
+    const __m256d last = _mm256_loadu_pd((const double *)(h + r / 2 * 2 * RUN + RUN));
+    return _mm256_castpd_ps(r % 2 ? _mm256_unpackhi_pd(first, last) : _mm256_unpacklo_pd(first, last));
+}
+
 /* Rounds eight runs in units: their codes, their factors, and total += the products of both. */
-VB_TARGET_AVX2 static inline __m256i round_eight(int8_t *codes, int16_t *factors, const float *h, float in_units,
-                                                 __m256i total) {
+VB_TARGET_AVX2 VB_INLINE __m256i round_eight(int8_t *codes, int16_t *factors, const float *h, float in_units,
+                                             __m256i total, const bool slots) {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)), units = _mm256_set1_ps(in_units);
     const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    const __m256i elements = _mm256_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 10, 11, 6, 7, 14, 15, 0, 1, 8, 9, 4, 5,
+                                              12, 13, 2, 3, 10, 11, 6, 7, 14, 15);
     __m256 v[8];
-    for (int r = 0; r < 8; r++) v[r] = _mm256_and_ps(_mm256_loadu_ps(h + r * RUN), magnitude);
+    for (int r = 0; r < 8; r++) v[r] = _mm256_and_ps(run_of(h, r, slots), magnitude);
     /* A NaN or an infinity is in the unit; codes are of no matter then. */
     const __m256 least = _mm256_mul_ps(_mm256_mul_ps(greatest_of_eight(v), units), _mm256_set1_ps(1.0f / MOST_CODE));
     const __m256 factor = _mm256_min_ps(_mm256_max_ps(_mm256_ceil_ps(least), _mm256_set1_ps(1)),
@@ -77,33 +90,38 @@ VB_TARGET_AVX2 static inline __m256i round_eight(int8_t *codes, int16_t *factors
         for (int r = 0; r < 4; r++) {
             const int run = 4 * half + r;
             const __m256 scale = _mm256_permutevar8x32_ps(inverse, _mm256_set1_epi32(run));
-            q[r] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(h + run * RUN), scale));
+            q[r] = _mm256_cvtps_epi32(_mm256_mul_ps(run_of(h, run, slots), scale));
         }
         const __m256i mixed = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
         const __m256i bytes = _mm256_permutevar8x32_epi32(mixed, in_order);
         const __m256i sums =
             _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
-        _mm256_storeu_si256((__m256i *)(codes + 4 * half * RUN), bytes);
+        _mm256_storeu_si256((__m256i *)(codes + 4 * half * RUN), slots ? _mm256_shuffle_epi8(bytes, elements) : bytes);
         total = _mm256_add_epi64(total, _mm256_mul_epi32(_mm256_sub_epi64(sums, _mm256_set1_epi64x(128 * RUN)),
                                                          _mm256_cvtepi32_epi64(four[half])));
     }
     return total;
 }
 
+/* Runs of eight of k elements: each sixteen have two, whatever the elements are that runs take of these. */
+static inline int64_t runs_of(int64_t k) { return (k + LONG - 1) / LONG * 2; }
+
 /* Rounds k values, at most of one piece, in units: codes[k], a factor for each run, and the sum of their products. */
-VB_TARGET_AVX2 static float round_runs(int8_t *codes, int16_t *factors, const float *h, int64_t k, float unit) {
+VB_TARGET_AVX2 VB_INLINE float round_runs(int8_t *codes, int16_t *factors, const float *h, int64_t k, float unit,
+                                          const bool slots) {
     const float in_units = unit > 0 ? 1.0f / unit : 0.0f;
     __m256i totals = _mm256_setzero_si256();
     int64_t i = 0, lanes[4], total = 0;
-    for (; i + 8 * RUN <= k; i += 8 * RUN) totals = round_eight(codes + i, factors + i / RUN, h + i, in_units, totals);
+    for (; i + 8 * RUN <= k; i += 8 * RUN)
+        totals = round_eight(codes + i, factors + i / RUN, h + i, in_units, totals, slots);
     if (i < k) {
         float last[8 * RUN] = {0};
         int8_t last_codes[8 * RUN];
         int16_t last_factors[8];
         memcpy(last, h + i, (size_t)(k - i) * 4);
-        totals = round_eight(last_codes, last_factors, last, in_units, totals);
+        totals = round_eight(last_codes, last_factors, last, in_units, totals, slots);
         memcpy(codes + i, last_codes, (size_t)(k - i));
-        memcpy(factors + i / RUN, last_factors, (size_t)((k - i + RUN - 1) / RUN) * 2);
+        memcpy(factors + i / RUN, last_factors, (size_t)runs_of(k - i) * 2);
     }
     _mm256_storeu_si256((__m256i *)lanes, totals);
     for (int lane = 0; lane < 4; lane++) total += lanes[lane];
@@ -176,7 +194,7 @@ VB_TARGET_AVX2 static void round_range(void *context, int worker, int64_t begin,
     const scaled_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
     int16_t *factors = (int16_t *)(j->scratch + worker * j->worker_bytes);
-    int8_t *codes = (int8_t *)(factors + (a->k + RUN - 1) / RUN);
+    int8_t *codes = (int8_t *)(factors + runs_of(a->k));
     const int64_t vectors = j->row_of_x / VB_CODES_X;
     for (int64_t column = begin; column < end; column++) {
         float *const h = j->h + column * a->k;
@@ -190,13 +208,16 @@ VB_TARGET_AVX2 static void round_range(void *context, int worker, int64_t begin,
             int8_t *x = j->x + (p * a->n * vectors + place.first) * VB_CODES_X;
             int16_t *f = j->factors + (p * a->n * vectors + place.first) * FACTORS;
             for (int64_t v = 0; v < vectors; v++) memset(x + v * place.step * VB_CODES_X, 0, VB_CODES_X);
-            j->totals[at] = (j->long_runs ? round_long_runs : round_runs)(codes, factors, h + first, k,
-                                                                          most > 0x1p-100f ? unit : 0.0f);
+            const float of = most > 0x1p-100f ? unit : 0.0f;
+            j->totals[at] = j->long_runs  ? round_long_runs(codes, factors, h + first, k, of)
+                            : j->products ? round_runs(codes, factors, h + first, k, of, true)
+                                          : round_runs(codes, factors, h + first, k, of, false);
             vb_codes_arrange(x, place.step, codes, k, j->simd);
-            if (j->long_runs) {
+            if (j->products) {
+                const int64_t runs = j->long_runs ? (k + LONG - 1) / LONG : runs_of(k);
                 f = j->factors + at * j->row_of_factors;
                 memset(f, 0, (size_t)j->row_of_factors * sizeof *f);
-                for (int64_t r = 0; r < (k + LONG - 1) / LONG; r++) f[vb_codes_long_place(r)] = factors[r];
+                for (int64_t r = 0; r < runs; r++) f[vb_codes_run_place(r, j->long_runs)] = factors[r];
                 continue;
             }
             for (int64_t v = 0; v < vectors; v++) memset(f + v * place.step * FACTORS, 0, FACTORS * sizeof *f);
@@ -207,8 +228,9 @@ VB_TARGET_AVX2 static void round_range(void *context, int worker, int64_t begin,
     }
 }
 
-/* Rows of a panel times N columns with long runs: all rows meet a piece before the next one. */
-VB_TARGET_AVX512 VB_INLINE void long_panel(const scaled_job *j, int64_t row, int rows, int64_t column, const int N) {
+/* Rows of a panel times N columns with AVX-512: all rows meet a piece before the next one. */
+VB_TARGET_AVX512 VB_INLINE void products_panel(const scaled_job *j, int64_t row, int rows, int64_t column,
+                                               const int N) {
     enum { ALL = VB_CODES_PANEL_ROWS * VB_CODES_LONG_N };
     const vb_tmac_matmul_args *a = j->a;
     float products[ALL] = {0}, sums[ALL + VB_CODES_PAST];
@@ -217,7 +239,7 @@ VB_TARGET_AVX512 VB_INLINE void long_panel(const scaled_job *j, int64_t row, int
         const int64_t at = p * a->n + column;
         vb_cpu_code_products(sums, (const uint8_t *)a->weights + row * j->row_bytes + u.first, j->row_bytes, u.bytes,
                              rows, j->x + at * j->row_of_x, j->row_of_x, j->factors + at * j->row_of_factors,
-                             j->row_of_factors, N);
+                             j->row_of_factors, j->long_runs, N);
         for (int r = 0; r < rows; r++) {
             const float scale = a->scales ? a->scales[(row + r) * a->groups + u.group] : 1.0f;
             for (int c = 0; c < N; c++) products[r * N + c] += (sums[r * N + c] - j->totals[at + c]) * scale;
@@ -228,7 +250,7 @@ VB_TARGET_AVX512 VB_INLINE void long_panel(const scaled_job *j, int64_t row, int
             a->out[(row + r) * a->n + column + c] = products[r * N + c] * j->units[column + c];
 }
 
-VB_TARGET_AVX512 static void long_range(void *context, int worker, int64_t begin, int64_t end) {
+VB_TARGET_AVX512 static void products_range(void *context, int worker, int64_t begin, int64_t end) {
     (void)worker;
     const scaled_job *j = context;
     for (int64_t row = begin; row < end; row += VB_CODES_PANEL_ROWS) {
@@ -236,10 +258,10 @@ VB_TARGET_AVX512 static void long_range(void *context, int worker, int64_t begin
         int64_t parts = (j->a->n + VB_CODES_LONG_N - 1) / VB_CODES_LONG_N, columns;
         for (int64_t column = 0; column < j->a->n; column += columns, parts--)
             switch (columns = (j->a->n - column + parts - 1) / parts) {
-            case 4: long_panel(j, row, rows, column, 4); break;
-            case 3: long_panel(j, row, rows, column, 3); break;
-            case 2: long_panel(j, row, rows, column, 2); break;
-            default: long_panel(j, row, rows, column, 1);
+            case 4: products_panel(j, row, rows, column, 4); break;
+            case 3: products_panel(j, row, rows, column, 3); break;
+            case 2: products_panel(j, row, rows, column, 2); break;
+            default: products_panel(j, row, rows, column, 1);
             }
     }
 }
@@ -300,10 +322,11 @@ vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_simd simd, vb_s
     const vb_tmac_matmul_args *a = args;
     scaled_job job = {.a = a, .row_bytes = (a->k + 3) / 4, .simd = simd};
     job.group_bytes = (job.row_bytes + a->groups - 1) / a->groups;
-    job.long_runs = job.simd == VB_SIMD_AVX512 && (a->n > 1 || a->groups > 1);
+    job.products = job.simd == VB_SIMD_AVX512 && (a->n > 1 || a->groups > 1);
+    job.long_runs = job.products && !(a->normed && a->norm);
     job.piece_bytes = VB_CODES_PIECE;
-    if (job.long_runs || a->n >= 8)
-        job.piece_bytes = vb_codes_panel_bytes(job.group_bytes, job.long_runs ? LONG_NEAR : NEAR);
+    if (job.products || a->n >= 8)
+        job.piece_bytes = vb_codes_panel_bytes(job.group_bytes, job.products ? FOUR_NEAR : NEAR);
     job.pieces_a_group = (job.group_bytes + job.piece_bytes - 1) / job.piece_bytes;
     job.pieces = job.pieces_a_group * a->groups;
     job.row_of_x = vb_codes_vectors(vb_min(job.group_bytes, job.piece_bytes)) * VB_CODES_X;
@@ -329,7 +352,7 @@ vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_simd simd, vb_s
     vb_cpu_tmac_take(job.h, a, 0, a->n, stream);
     vb_cpu_parallel(stream, a->n, vb_tmac_share(a), round_range, &job);
     const int64_t grain = vb_cpu_matrix_grain(stream, a->m, job.row_bytes, VB_CODES_ROWS, false);
-    const vb_cpu_task range = job.long_runs ? long_range : a->n == 1 && a->groups == 1 ? lines_range : panels_range;
+    const vb_cpu_task range = job.products ? products_range : a->n == 1 && a->groups == 1 ? lines_range : panels_range;
     vb_cpu_parallel(stream, a->m, grain, range, &job);
     return VB_OK;
 }
