@@ -19,7 +19,8 @@
       "w2a8_gemv by words of 4 bytes: other layouts, narrow reads") \
     X(TERNARY_BYTES, "w2a8_bytes", "ternary/w2a8_any.cu", "w2a8_gemv by bytes: rows, or activations, not aligned")     \
     X(TERNARY_MMA_16, "w2a8_mma_16", "ternary/w2a8_mma.cu", "w2a8_gemv of up to 16 rows, int8 tensor cores (7.5)")     \
-    X(TERNARY_MMA_MANY, "w2a8_mma_many", "ternary/w2a8_mma.cu", "w2a8_gemv of more rows (7.5)")                        \
+    X(TERNARY_MMA_32, "w2a8_mma_32", "ternary/w2a8_mma.cu", "w2a8_gemv of up to 32 rows (7.5)")                        \
+    X(TERNARY_MMA_64, "w2a8_mma_64", "ternary/w2a8_mma.cu", "w2a8_gemv of more rows, 64 at a time (7.5)")              \
     X(TERNARY_QUANTIZE, "norm_quantize", "ternary/quantize.cu", "norm_quantize of rows that fit registers")            \
     X(TERNARY_QUANTIZE_WIDE, "norm_quantize_wide", "ternary/quantize.cu", "norm_quantize of wider rows")               \
     X(TERNARY_DEQUANTIZE, "dequantize_rows", "ternary/quantize.cu", "dequantize_rows")                                 \
@@ -209,7 +210,7 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
         return c;
     }
     if (pieces && a->m > TERNARY_FEW && gpu->capability >= 75) {
-        c.kernel = a->m <= 16 ? TERNARY_MMA_16 : TERNARY_MMA_MANY;
+        c.kernel = a->m <= 16 ? TERNARY_MMA_16 : a->m <= 32 ? TERNARY_MMA_32 : TERNARY_MMA_64;
         return c;
     }
     if (!pieces || a->narrow) {

@@ -59,7 +59,7 @@ static void test_ternary(void) {
                                      t->stages == TERNARY_BITS_STAGES),
                       "%d threads, %d stages beside the next kernel", t->threads, t->stages);
             }
-            const bool mma = c.kernel == TERNARY_MMA_16 || c.kernel == TERNARY_MMA_MANY;
+            const bool mma = c.kernel >= TERNARY_MMA_16 && c.kernel <= TERNARY_MMA_64;
             CHECK(!mma || (gpu->capability >= 75 && a.m > TERNARY_FEW), "%s on %d", name, gpu->capability);
             CHECK(c.kernel == TERNARY_BYTES || (a.k % 16 == 0 && vb_aligned16(a.activations)), "%s of %ld", name,
                   (long)a.k);
@@ -119,6 +119,15 @@ static void test_ternary(void) {
     a.n = 2048;
     c = choose_w2a8_gemv(&a, &gpus[7]);
     CHECK(c.kernel == TERNARY_GEMV && c.lanes == 32 && c.tile == 1 && c.blocks == 256, "2048 x 16448");
+    const struct {
+        int64_t m;
+        ternary_kernel kernel;
+    } kinds[] = {{8, TERNARY_TILES},  {9, TERNARY_MMA_16},  {16, TERNARY_MMA_16}, {17, TERNARY_MMA_32},
+                {32, TERNARY_MMA_32}, {33, TERNARY_MMA_64}, {2048, TERNARY_MMA_64}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        vb_w2a8_gemv_args several = w2a8_of(kinds[i].m, 2560, 2560);
+        CHECK(choose_w2a8_gemv(&several, &gpus[7]).kernel == kinds[i].kernel, "%ld rows", (long)kinds[i].m);
+    }
     vb_bit_linear_args b = {0};
     b.m = 1, b.n = 2560, b.n2 = b.n3 = 640, b.k = 2560, b.layout = VB_INT2_INTERLEAVED, b.row_bytes = 640;
     b.in = (const float *)ALIGNED, b.weights = b.weights2 = b.weights3 = ALIGNED;

@@ -87,7 +87,7 @@ VB_DEVICE const uint4 *row_of(const vb_w2a8_gemv_args &a, int64_t r) {
 // mma_b1.cu, w2a8_any.cu, w2a8_mma.cu, w2a8_tiles.cu
 vb_status w2a8_bits(const vb_w2a8_gemv_args &a, const ternary_bits &cut, vb_stream *stream);
 vb_status w2a8_any(const vb_w2a8_gemv_args &a, bool words, vb_stream *stream);
-vb_status w2a8_mma(const vb_w2a8_gemv_args &a, bool many, vb_stream *stream);
+vb_status w2a8_mma(const vb_w2a8_gemv_args &a, ternary_kernel kernel, vb_stream *stream);
 vb_status w2a8_tiles(const vb_w2a8_gemv_args &a, const ternary_choice &c, vb_stream *stream);
 
 } // namespace vb

@@ -1,10 +1,10 @@
 // w2a8_mma.cu: out = X W^T for more than four rows of int8 activations, by int8 tensor cores (vb_w2a8_gemv).
 //
-//   grid     16 rows: a block has 16 rows of W; its eight warps share the elements, and add up in shared memory
-//            many:    a warp has 64 rows of X and 32 of W, a block 64 and 256
-//   shared   16 rows: 8 KiB of sums; many: none, X is shared through the L1 cache
-//   moves    n k / 4 bytes of weights for each 16 (64) rows
-//   bound    16 rows: the weights; many: the tensor cores
+//   grid     a block has 16, 32 or 64 rows of X, and 16 or 32 of W; its eight warps share the elements
+//   shared   8 or 16 KiB of sums, which the warps add up
+//   moves    n k / 4 bytes of weights for each 16, 32 or 64 rows of X, m k bytes of X for each block's rows of W
+//   bound    16 rows: the weights; more: the instructions that make bytes of codes, and X from the L2
+// Tried and measured: docs/experiments/2026-11-29-w2a8-rows.md.
 //
 // The order of a sum is free. Lane c of a row takes a whole piece of 16 bytes of W, and 16 bytes of X for each word.
 // Both are then operands of an instruction as they are.
@@ -33,14 +33,13 @@ VB_DEVICE void mma_s8(int (&c)[4], const int (&a)[4], unsigned b0, unsigned b1) 
 #endif
 }
 
-// TM tiles of 16 rows of X, TN of 8 rows of W. The warps of a block share the elements (SHARED), or have tiles of W
-// of their own.
-template <int TM, int TN, bool SHARED>
+// TM tiles of 16 rows of X, TN of 8 rows of W.
+template <int TM, int TN>
 __global__ void __launch_bounds__(32 * warps) w2a8_mma_kernel(vb_w2a8_gemv_args a) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4,
         pieces = int(a.row_bytes / 16);
     const int64_t m0 = (int64_t)blockIdx.y * 16 * TM;
-    const int64_t n0 = (SHARED ? (int64_t)blockIdx.x : (int64_t)blockIdx.x * warps + warp) * 8 * TN;
+    const int64_t n0 = (int64_t)blockIdx.x * 8 * TN;
     const uint4 *rows[TN];
 #pragma unroll
     for (int t = 0; t < TN; t++)
@@ -49,7 +48,7 @@ __global__ void __launch_bounds__(32 * warps) w2a8_mma_kernel(vb_w2a8_gemv_args 
     release_next_kernel();
     int sums[TM][TN][4] = {}, totals[TM][4] = {};
     const signed char *const x = static_cast<const signed char *>(a.activations);
-    for (int base = SHARED ? 4 * warp : 0; base < pieces; base += SHARED ? 4 * warps : 4) {
+    for (int base = 4 * warp; base < pieces; base += 4 * warps) {
         const int p = base + c;
         uint4 w[TN];
 #pragma unroll
@@ -81,40 +80,30 @@ __global__ void __launch_bounds__(32 * warps) w2a8_mma_kernel(vb_w2a8_gemv_args 
             }
         }
     }
-    if (SHARED) {
-        __shared__ int parts[warps][TM * TN * 4][32];
+    __shared__ int parts[warps][TN * 4][32]; // of a tile of rows of X
 #pragma unroll
-        for (int i = 0; i < TM; i++)
+    for (int i = 0; i < TM; i++) {
+        if (i > 0) __syncthreads();
 #pragma unroll
-            for (int t = 0; t < TN; t++)
+        for (int t = 0; t < TN; t++)
 #pragma unroll
-                for (int s = 0; s < 4; s++) parts[warp][(i * TN + t) * 4 + s][lane] = sums[i][t][s] - totals[i][s];
+            for (int s = 0; s < 4; s++) parts[warp][t * 4 + s][lane] = sums[i][t][s] - totals[i][s];
         __syncthreads();
         // A warp adds up one register of all warps.
-        for (int r = warp; r < TM * TN * 4; r += warps) {
+        for (int r = warp; r < TN * 4; r += warps) {
             int sum = 0;
 #pragma unroll
             for (int o = 0; o < warps; o++) sum += parts[o][r][lane];
-            const int i = r / (TN * 4), t = r / 4 % TN, s = r % 4;
+            const int t = r / 4, s = r % 4;
             const int64_t row = m0 + 16 * i + 8 * (s / 2) + g, col = n0 + 8 * t + 2 * c + s % 2;
             if (row < a.m && col < a.n) store_sum(a, row, col, sum);
         }
-    } else {
-#pragma unroll
-        for (int i = 0; i < TM; i++)
-#pragma unroll
-            for (int t = 0; t < TN; t++)
-#pragma unroll
-                for (int s = 0; s < 4; s++) {
-                    const int64_t row = m0 + 16 * i + 8 * (s / 2) + g, col = n0 + 8 * t + 2 * c + s % 2;
-                    if (row < a.m && col < a.n) store_sum(a, row, col, sums[i][t][s] - totals[i][s]);
-                }
     }
 }
 
-template <int TM, int TN, bool SHARED>
+template <int TM, int TN>
 vb_status mma(const vb_w2a8_gemv_args &a, vb_stream *stream) {
-    const int64_t rows = ceil_div<int64_t>(a.m, 16 * TM), cols = ceil_div<int64_t>(a.n, 8 * TN * (SHARED ? 1 : warps));
+    const int64_t rows = ceil_div<int64_t>(a.m, 16 * TM), cols = ceil_div<int64_t>(a.n, 8 * TN);
     for (int64_t first = 0; first < rows; first += 65535) { // a grid's y
         vb_w2a8_gemv_args part = a;
         const int64_t skip = first * 16 * TM;
@@ -124,15 +113,19 @@ vb_status mma(const vb_w2a8_gemv_args &a, vb_stream *stream) {
         if (a.activation_scales) part.activation_scales = a.activation_scales + skip;
         if (a.add) part.add = a.add + skip * a.n;
         const dim3 grid((unsigned)cols, (unsigned)smaller(rows - first, (int64_t)65535));
-        VB_TRY(launch_overlapped(stream, grid, 32 * warps, 0, w2a8_mma_kernel<TM, TN, SHARED>, part));
+        VB_TRY(launch_overlapped(stream, grid, 32 * warps, 0, w2a8_mma_kernel<TM, TN>, part));
     }
     return VB_OK;
 }
 
 } // namespace
 
-vb_status w2a8_mma(const vb_w2a8_gemv_args &a, bool many, vb_stream *stream) {
-    return many ? mma<4, 4, false>(a, stream) : mma<1, 2, true>(a, stream);
+vb_status w2a8_mma(const vb_w2a8_gemv_args &a, ternary_kernel kernel, vb_stream *stream) {
+    switch (kernel) {
+    case TERNARY_MMA_16: return mma<1, 2>(a, stream);
+    case TERNARY_MMA_32: return mma<2, 4>(a, stream);
+    default: return mma<4, 4>(a, stream);
+    }
 }
 
 } // namespace vb
