@@ -40,16 +40,16 @@ def bench(pattern, *more):
     return [json.loads(line) | {"suite": "formats", "command": command} for line in done.stdout.splitlines()]
 
 
-def of_size(n, cols, rows, formats):
-    return bench(f"^Linear/qwen2.5-3b_ffn_up_1x2048x11008_({formats})_packed$", "--dims", f"{n},{cols},{rows}")
+def of_sizes(formats, sizes):
+    dims = [word for size in sorted(sizes) for word in ("--dims", ",".join(map(str, size)))]
+    return bench(f"^Linear/qwen2.5-3b_ffn_up_1x2048x11008_({formats})_packed$", *dims) if sizes else []
 
 
 lines = []
 if options.only in "2048x11008":
     lines += bench(f"^Linear/qwen2.5-3b_(ffn_up|prefill)_({'|'.join(map(str, options.rows))})x2048x11008_.*_packed$")
-for cols, rows in SIZES:
-    for n in options.rows if options.only in f"{cols}x{rows}" else ():
-        lines += of_size(n, cols, rows, BLOCKS_OF_32) + of_size(n, -cols // 256 * -256, rows, "Q4_K")
+sizes = [(n, cols, rows) for cols, rows in SIZES for n in options.rows if options.only in f"{cols}x{rows}"]
+lines += of_sizes(f"{BLOCKS_OF_32}|F16|BF16", sizes) + of_sizes("Q4_K", {(n, -cols // 256 * -256, rows) for n, cols, rows in sizes})
 suites.replace(options.out / "formats.jsonl", lines)
 
 times = {}

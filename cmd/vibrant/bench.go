@@ -156,7 +156,7 @@ func benchCommand() *cobra.Command {
 	f.VarP(newCounts(&b.depths, []int{0}), "depth", "d", "tokens that the cache holds before")
 	f.Var(newCounts(&b.parallel, nil), "parallel", "measure so many sequences that generate together (1 to 64)")
 	f.IntVarP(&b.repetitions, "repetitions", "r", 5, "repetitions of each measurement")
-	f.IntSliceVar(&ops.Dims, "dims", nil, "with --ops: these dimensions in place of the cases' own, as in 4096,768,768,8")
+	f.IntSliceVar(&ops.Dims, "dims", nil, "with --ops: these dimensions in place of the cases' own, as in 4096,768,768,8; again for more")
 	f.BoolVar(&ops.Check, "check", false, "with --ops: compare with float64 also where that takes long, and fail where they differ")
 	f.Float64Var(&ops.RTol, "rtol", 0, "with --check: the relative RMS error that is allowed (0: the operation's own tolerance)")
 	f.StringVar(&ops.Match, "ops", "", "measure the operations whose name (Op/case) matches this regular expression, instead of a model")

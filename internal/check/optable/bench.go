@@ -39,7 +39,7 @@ type Ceilings struct {
 // Choice says what Bench measures.
 type Choice struct {
 	Match string  // a regular expression of names (Op/case)
-	Dims  []int   // measured in place of the dimensions of the cases, one for each type and flags; nil for their own
+	Dims  []int   // of one case after the other, for each type and flags, in place of the cases' own; nil for their own
 	Check bool    // against the reference also where that takes long; an error is Bench's too
 	RTol  float64 // the relative RMS error that Check allows, in place of the operation's own tolerance; 0 for that
 }
@@ -51,21 +51,25 @@ func (o *Choice) cases(op *Op, re *regexp.Regexp, memory int64) (all []Case, err
 		if !c.Bench || !re.MatchString(op.Name+"/"+c.Name()) {
 			continue
 		}
-		if o.Dims != nil {
-			if len(c.Dims) != len(o.Dims) {
-				return nil, fmt.Errorf("ops: %s has %d dimensions, as in %s, not the %d of %v", op.Name, len(c.Dims), c.Name(), len(o.Dims), o.Dims)
-			}
-			c.Label, c.Dims = "given", o.Dims
+		c.Large = c.Large && !o.Check
+		if o.Dims == nil {
+			all = append(all, c)
+			continue
+		}
+		if len(o.Dims) == 0 || len(o.Dims)%len(c.Dims) != 0 {
+			return nil, fmt.Errorf("ops: %s has %d dimensions, as in %s, not the %d of %v", op.Name, len(c.Dims), c.Name(), len(o.Dims), o.Dims)
+		}
+		for dims := range slices.Chunk(o.Dims, len(c.Dims)) {
+			c.Label, c.Dims = "given", dims
 			if seen[c.Name()] {
 				continue
 			}
 			seen[c.Name()] = true
 			if why := op.unmade(c, memory); why != nil {
-				return nil, fmt.Errorf("ops: %s cannot have the dimensions %v in %.1f GB of memory: %v", op.Name, o.Dims, float64(memory)/1e9, why)
+				return nil, fmt.Errorf("ops: %s cannot have the dimensions %v in %.1f GB of memory: %v", op.Name, dims, float64(memory)/1e9, why)
 			}
+			all = append(all, c)
 		}
-		c.Large = c.Large && !o.Check
-		all = append(all, c)
 	}
 	return all, nil
 }
@@ -225,9 +229,10 @@ func (op *Op) measure(ctx context.Context, d *gpu.Device, c Case) (seconds float
 	type set struct{ in, out []*tensor.Tensor }
 	var sets []set
 	var size int64
+	inputs := op.Inputs(g, c) // of all sets: elements take long to draw, and copies of them do not
 	add := func() error {
 		var s set
-		for i, a := range op.Inputs(g, c) {
+		for i, a := range inputs {
 			if a == nil {
 				s.in = append(s.in, nil)
 				continue

@@ -181,6 +181,10 @@ func TestBenchTakesDimensionsAndATolerance(t *testing.T) {
 	if err := bench(given); err != nil || len(got) != 1 || got[0].Error == nil || !strings.Contains(got[0].Case, "9x24x40x4") {
 		t.Errorf("%+v, %v", got, err)
 	}
+	twice := Choice{Match: given.Match, Dims: []int{9, 24, 40, 4, 2, 16, 8, 4, 9, 24, 40, 4}}
+	if err := bench(twice); err != nil || len(got) != 2 || !strings.Contains(got[0].Case, "9x24x40x4") || !strings.Contains(got[1].Case, "2x16x8x4") {
+		t.Errorf("dimensions of three cases, two of them the same: %+v, %v", got, err)
+	}
 	given.RTol = 1e-12
 	if err := bench(given); err == nil || !strings.Contains(err.Error(), "asked for") {
 		t.Errorf("an error that is too large passes: %v", err)
