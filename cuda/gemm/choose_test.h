@@ -145,7 +145,8 @@ static void check_meeting(void) {
 static void check_cuts(void) {
     for (int t = 0; t < GEMM_TILES; t++) {
         const gemm_tile_shape tile = gemm_tile_shape_of(t);
-        CHECK((tile.rows == 128 || tile.rows == 64) && tile.columns % 16 == 0 && tile.columns <= 256 &&
+        CHECK((tile.rows == 128 || tile.rows == 64) && tile.columns % (t < GEMM_SM90_TILES ? 64 : 8) == 0 &&
+                  tile.columns <= 256 &&
                   (tile.blocks == 1 || tile.blocks == 2 || (tile.blocks == 4 && tile.columns % 64 == 0)),
               "tile %d", t);
     }

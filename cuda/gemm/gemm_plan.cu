@@ -95,8 +95,9 @@ GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors) {
 GemmPlan plan_linear(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     if (m <= 128) return plan_few_rows(m, k, n, false, multiprocessors);
     constexpr gemm_tile tiles[] = {TILE_128x256_PAIR, TILE_128x240_PAIR, TILE_128x224_PAIR, TILE_128x208_PAIR,
-                                   TILE_128x192_PAIR, TILE_128x176_PAIR, TILE_128x160_PAIR, TILE_128x144_PAIR,
-                                   TILE_128x128_PAIR, TILE_128x256,      TILE_128x128,      TILE_128x64};
+                                   TILE_128x192_PAIR, TILE_128x176_PAIR, TILE_128x168_PAIR, TILE_128x160_PAIR,
+                                   TILE_128x144_PAIR, TILE_128x128_PAIR, TILE_128x256,      TILE_128x128,
+                                   TILE_128x64};
     return best_plan(tiles, m, k, n, false, false, multiprocessors);
 }
 

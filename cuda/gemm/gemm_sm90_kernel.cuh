@@ -124,10 +124,10 @@ VB_DEVICE bool meet_other(const GemmProblem<Out> &p, float (&sum)[N], int tile, 
 }
 
 // Writes a warp's 16 rows from (row, column) on of the results of a linear layer. Where C is whole vectors, neighbours
-// exchange pairs: a lane then has four columns, and a quad writes 64 bytes of a row at once.
+// exchange pairs: a lane then has four columns, and a quad writes 64 bytes of a row at once. Eight columns alone, the
+// last of an odd number of eights, are written as pairs.
 template <int N>
 VB_DEVICE void store_rows_linear(const GemmProblem<float> &p, const float (&sum)[N / 2], int row, int column) {
-    static_assert(N % 16 == 0, "pairs of eight columns");
     const int lane = threadIdx.x % 32;
     const bool odd = lane % 2, vectors = p.n % 4 == 0 && ((uintptr_t)p.c | (uintptr_t)p.bias) % 16 == 0;
     row += lane / 4;
@@ -135,6 +135,18 @@ VB_DEVICE void store_rows_linear(const GemmProblem<float> &p, const float (&sum)
     if (vectors) {
 #pragma unroll
         for (int j = 0; j < N / 8; j += 2) {
+            if (j + 1 == N / 8) {
+                const int at = column + 8 * j + lane % 4 * 2;
+                float2 bias = make_float2(0, 0);
+                if (p.bias && at < p.n) bias = *reinterpret_cast<const float2 *>(p.bias + at);
+#pragma unroll
+                for (int h = 0; h < 2; h++)
+                    if (row + 8 * h < p.m && at < p.n)
+                        *reinterpret_cast<float2 *>(p.c + (row + 8 * h) * p.c_stride + at) =
+                            make_float2(fmaf(sum[4 * j + 2 * h], inverse[h], bias.x),
+                                        fmaf(sum[4 * j + 2 * h + 1], inverse[h], bias.y));
+                break;
+            }
             const int at = column + 8 * (j + odd) + lane % 4 / 2 * 4;
             float4 bias = make_float4(0, 0, 0, 0);
             if (p.bias && at < p.n) bias = *reinterpret_cast<const float4 *>(p.bias + at);
@@ -227,7 +239,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
         sm90::registers_shrink<40>();
         if (threadIdx.x == 0) {
             const auto expect = [&](uint64_t *barrier) {
-                sm90::barrier_expect(barrier, p.a_rows * sm90::row_bytes + Stage::b_bytes);
+                sm90::barrier_expect(barrier, p.a_rows * sm90::row_bytes + Stage::b_copied);
             };
             StageAt<Stage::count> at(1);
             // Stages whose weights are on their way before the rows of x are there: the kernel that converts x begins
@@ -327,7 +339,7 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_depth, con
     if (B_MN)
         VB_TRY(sm90::tensor_map(&b_map, b, type, p.n, b_depth, b_stride, product_depth / pair, stream));
     else
-        VB_TRY(sm90::tensor_map(&b_map, b, type, b_depth, p.n, b_stride, BN / pair, stream));
+        VB_TRY(sm90::tensor_map(&b_map, b, type, b_depth, p.n, b_stride, Stage::b_columns / pair, stream));
     const int64_t tiles = ceil_div<int64_t>(p.m, BM * pair) * ceil_div<int64_t>(p.n, BN);
     const int cluster = PAIR ? pair : p.ksplit, blocks = MEET ? 4 : cluster; // of a tile, or of a pair of them
     if (MEET) { // of few tiles: gemm_sm90_cut_of

@@ -21,10 +21,12 @@ constexpr int product_threads = 384; // a warpgroup that copies, two that multip
 constexpr int product_depth = 64;    // elements of k in a stage, as stored
 constexpr int product_chunk = product_depth / 2; // of k, of operands in two parts
 
-// A stage of the ring: a tile of A, BM x 64, and a tile of B, 64 x BN.
+// A stage of the ring: a tile of A, BM x 64, and a tile of B, 64 x BN. Each block of a pair copies whole periods of the
+// swizzle, which are eight columns. Where BN is 8 times an odd number, both copy the eight in the middle.
 template <int BM, int BN>
 struct ProductStage {
     static constexpr int a_bytes = BM * product_depth * 2, b_bytes = product_depth * BN * 2, bytes = a_bytes + b_bytes;
+    static constexpr int b_columns = (BN + 15) / 16 * 16, b_copied = product_depth * b_columns * 2; // that are copied
     static constexpr int count = smaller(8, 224 * 1024 / bytes);
     static constexpr int shared_bytes = count * bytes + sm90::swizzle_bytes;
 };
@@ -57,7 +59,7 @@ struct StageAt {
 template <int N, bool PAIR, bool MN, class Rank, class Hint = sm90::NoHint>
 VB_DEVICE void copy_b(char *b, const CUtensorMap *map, uint64_t *barrier, int n, int k, Rank rank, Hint hint = {},
                       int blocks = 2) {
-    const int box = (MN ? product_depth : N) / (PAIR ? blocks : 1);
+    const int box = (MN ? product_depth : (N + 15) / 16 * 16) / (PAIR ? blocks : 1);
     const unsigned short all = (unsigned short)((1 << blocks) - 1);
     if (MN) {
 #pragma unroll
@@ -67,7 +69,8 @@ VB_DEVICE void copy_b(char *b, const CUtensorMap *map, uint64_t *barrier, int n,
             else sm90::copy_box(to, map, barrier, n + 64 * i, k, hint);
         }
     } else if (PAIR) {
-        sm90::copy_box_multicast(b + rank * box * sm90::row_bytes, map, barrier, k, n + rank * box, all, hint);
+        const auto from = rank * (N % 16 == 0 ? box : N - box);
+        sm90::copy_box_multicast(b + from * sm90::row_bytes, map, barrier, k, n + from, all, hint);
     } else {
         sm90::copy_box(b, map, barrier, k, n, hint);
     }

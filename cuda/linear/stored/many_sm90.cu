@@ -46,6 +46,7 @@ vb_status product(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     case TILE_128x208_PAIR: return run(Constant<208>(), Constant<1>());
     case TILE_128x192_PAIR: return run(Constant<192>(), Constant<1>());
     case TILE_128x176_PAIR: return run(Constant<176>(), Constant<1>());
+    case TILE_128x168_PAIR: return run(Constant<168>(), Constant<1>());
     case TILE_128x160_PAIR: return run(Constant<160>(), Constant<1>());
     case TILE_128x144_PAIR: return run(Constant<144>(), Constant<1>());
     case TILE_128x128_PAIR: return run(Constant<128>(), Constant<1>());

@@ -262,7 +262,7 @@ func linearOp() *Op {
 		cases = append(cases, Case{Label: "half_tile", Type: tensor.MXFP4, Dims: []int{rows, 192, 77}, Flags: "packed_bias"},
 			Case{Label: "half_tile", Type: tensor.Q5_1, Dims: []int{rows, 96, 77}, Flags: "packed"})
 	}
-	for i, width := range []int{144, 160, 176, 192, 208, 224, 240, 256} { // pairs of tiles as wide, one for each two of 132
+	for i, width := range []int{144, 160, 168, 176, 192, 208, 224, 240, 256} { // pairs of tiles as wide, one for each two of 132
 		cases = append(cases, Case{Label: "one_round", Type: []tensor.DType{tensor.F16, tensor.BF16}[i%2],
 			Dims: []int{129, 40, 66*width - 4 + i%4/3}, Flags: []string{"", "bias"}[i/2%2]})
 	}
