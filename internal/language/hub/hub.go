@@ -74,8 +74,8 @@ func List() []Model {
 	return all
 }
 
-// Find returns the path of a model: a path of an existing file as it is, else that of the model with this name. Of a
-// repository with several files Q4_K_M is taken where it is there.
+// Find returns the path of a model: a path of an existing file as it is, else that of the model with this name, which may
+// be a reference that Pull takes, or lack its owner. Of a repository with several files Q4_K_M is taken where it is there.
 //
 // Likely errors: ErrNotFound, ErrAmbiguous with the names to choose from, ErrNotGGUF.
 func Find(name string) (string, error) {
@@ -91,10 +91,14 @@ func Find(name string) (string, error) {
 }
 
 func choose(name string, all []Model) (string, error) {
-	var found []Model
-	for _, m := range all {
-		if m.has(name) {
-			found = append(found, m)
+	wanted := strings.TrimPrefix(name, "hf:")
+	found := named(wanted, all)
+	if found == nil { // nothing has the name itself
+		for _, m := range all {
+			short := m
+			if short.Name = m.Name[strings.LastIndex(m.Name, "/")+1:]; short.has(wanted) {
+				found = append(found, m)
+			}
 		}
 	}
 	usual := func(m Model) bool { return quantOf(m.Path) == "Q4_K_M" }
@@ -110,20 +114,40 @@ func choose(name string, all []Model) (string, error) {
 	}
 	switch {
 	case len(found) == 0:
+		if repo, _, ok := strings.Cut(wanted, ":"); ok {
+			if others := named(repo, all); others != nil {
+				return "", fmt.Errorf("%w: %.200q is not there, but %s", ErrNotFound, name, namesOf(others))
+			}
+		}
 		return "", fmt.Errorf("%w: %.200q is neither a file nor a model in the folders of Vibrant, Hugging Face, Ollama or LM Studio "+
 			"(vibrant list shows them, vibrant pull brings one)", ErrNotFound, name)
 	case slices.ContainsFunc(found, differs):
-		oneName := !slices.ContainsFunc(found, func(m Model) bool { return m.Name != found[0].Name })
-		var names []string
-		for _, m := range found[:min(len(found), 5)] {
-			if oneName {
-				m.Name = filepath.Base(m.Path)
-			}
-			names = append(names, m.Name)
-		}
-		return "", fmt.Errorf("%w: %.200q could be %s", ErrAmbiguous, name, strings.Join(names, ", "))
+		return "", fmt.Errorf("%w: %.200q could be %s", ErrAmbiguous, name, namesOf(found))
 	}
 	return found[0].Path, nil
+}
+
+// named returns the models that a user may mean by a name.
+func named(name string, all []Model) (found []Model) {
+	for _, m := range all {
+		if m.has(name) {
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// namesOf lists models by name, or by file where they share a name.
+func namesOf(found []Model) string {
+	oneName := !slices.ContainsFunc(found, func(m Model) bool { return m.Name != found[0].Name })
+	var names []string
+	for _, m := range found[:min(len(found), 5)] {
+		if oneName && len(found) > 1 {
+			m.Name = filepath.Base(m.Path)
+		}
+		names = append(names, m.Name)
+	}
+	return strings.Join(names, ", ")
 }
 
 // has reports whether a user may mean the model by this name.
@@ -217,7 +241,7 @@ func globQuote(s string) string {
 }
 
 // huggingFace lists the hub's cache (https://huggingface.co/docs/huggingface_hub/guides/manage-cache), of each repository
-// the snapshot that main is.
+// the snapshot that main is, or the only one where nobody asked for main.
 func huggingFace() (all []Model) {
 	dir := firstOf(os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"))
 	if dir == "" {
@@ -235,6 +259,11 @@ func huggingFace() (all []Model) {
 		repo = strings.Replace(repo, "--", "/", 1)
 		revision, err := mapped.ReadFile(filepath.Join(dir, e.Name(), "refs", "main"), 4096)
 		rev := strings.TrimSpace(string(revision))
+		if errors.Is(err, fs.ErrNotExist) {
+			if only, _ := os.ReadDir(filepath.Join(dir, e.Name(), "snapshots")); len(only) == 1 {
+				rev, err = only[0].Name(), nil
+			}
+		}
 		if err != nil || !filepath.IsLocal(rev) {
 			continue
 		}

@@ -98,6 +98,40 @@ func TestAmbiguousNamesAreNotGuessed(t *testing.T) {
 	}
 }
 
+// TestNamesMayLackTheirOwner finds models by what stands behind the slash, where nothing has the name itself.
+func TestNamesMayLackTheirOwner(t *testing.T) {
+	home(t, map[string]string{
+		".lmstudio/models/a/m/m-Q8_0.gguf": "", ".lmstudio/models/b/n/n-Q8_0.gguf": "", ".lmstudio/models/c/n/n-Q8_0.gguf": "",
+		".lmstudio/models/d/m-base/m-base-Q8_0.gguf": "",
+	})
+	for name, want := range map[string]string{"m": "a/m", "M:q8_0": "a/m", "m-base": "d/m-base", "hf:a/m": "a/m", "hf:a/m:Q8_0": "a/m"} {
+		if path, err := Find(name); err != nil || !strings.Contains(filepath.ToSlash(path), "/"+want+"/") {
+			t.Errorf("%s: %q, %v", name, path, err)
+		}
+	}
+	if _, err := Find("n"); !errors.Is(err, ErrAmbiguous) || !strings.Contains(err.Error(), "b/n:Q8_0, c/n:Q8_0") {
+		t.Errorf("models of two owners: %v", err)
+	}
+	for name, want := range map[string]string{"a/m:Q4_0": "is not there, but a/m:Q8_0", "hf:a/x": "no such model", "x/m": "no such model", ":": "no such model"} {
+		if _, err := Find(name); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+}
+
+// TestTheOnlySnapshotOfHuggingFacesCacheIsFound has a file that was asked for by its revision, so that the cache has no main.
+func TestTheOnlySnapshotOfHuggingFacesCacheIsFound(t *testing.T) {
+	const repo = ".cache/huggingface/hub/models--owner--model/"
+	home(t, map[string]string{repo + "snapshots/abc/m-Q8_0.gguf": ""})
+	if path, err := Find("owner/model"); err != nil || filepath.Base(path) != "m-Q8_0.gguf" {
+		t.Errorf("%q, %v", path, err)
+	}
+	home(t, map[string]string{repo + "snapshots/abc/m-Q8_0.gguf": "", repo + "snapshots/abd/m-Q8_0.gguf": ""})
+	if _, err := Find("owner/model"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("one of two snapshots was guessed: %v", err)
+	}
+}
+
 func TestHuggingFacesCacheIsWhereItsProgramsHaveIt(t *testing.T) {
 	const file = "/models--owner--model/"
 	dir := home(t, map[string]string{
