@@ -50,10 +50,13 @@ func TestPartsWithoutTheirSumAreForgotten(t *testing.T) {
 
 // layerOfRanks also says whether rows were handed over. Where `abandons` is set, parts of a sum come first whose sum does not follow.
 func layerOfRanks(t *testing.T, c *gpu.Communicator, n int, beyond, abandons bool) (handed bool) {
-	const heads, kvHeads, dim, inner = 8, 2, 64, 1024
-	cols := 512
-	if n >= 2048 {
+	const heads, kvHeads, dim = 8, 2, 64
+	cols, inner := 512, 1024
+	switch {
+	case n >= 2048:
 		cols = 2048 // products compute a rank's own columns last, and sums begin before
+	case n == 1 && c.Stream(0).Device().Info().Backend == "cuda":
+		cols, inner = 2560, 6400 // blocks have several rows of tiles, which one warp sends
 	}
 	ranks := c.Ranks()
 	g := optable.NewGenerator(uint64(n))

@@ -1,8 +1,8 @@
 // n1_sum.cu: y[rows] = the sum over ranks of W x + bias, + add, for one row of x, W in the packed layout: the last
 // product of each half of a layer that several GPUs compute, with the all_reduce behind it (n1.cuh, exchange.cuh).
 //
-// A warp sends each result to the other ranks when it has it: 4 bytes beside a flag of 4, which arrive whole. When its
-// block has multiplied all its rows, the warp polls for the other ranks' results. It adds in the order of ranks: all
+// A warp sends each result to the other ranks when it has it: 4 bytes beside a flag of 4, which arrive whole. When a
+// block has multiplied all its rows, its warps poll for the other ranks' results. They add in the order of ranks: all
 // get the same bits. So only the last rows wait for a crossing, and no kernel lies between the product and the next.
 //
 //   moves    the bytes of packed_n1; 8 bytes a row to each other rank
@@ -31,6 +31,12 @@ VB_DEVICE uint2 load_row(const uint2 *p) {
 VB_DEVICE float poll_row(const uint2 *p, uint2 word, unsigned flag) {
     for (Wait wait; word.y != flag; word = load_row(p)) wait.round();
     return __uint_as_float(word.x);
+}
+
+// The number of the exchange, which a block's first warp leaves for all.
+VB_DEVICE unsigned &exchange_number() {
+    __shared__ unsigned number;
+    return number;
 }
 
 template <int PARTS>
@@ -65,6 +71,7 @@ struct SumOut {
     // To each rank, this rank too: y may be the same memory as add.
     VB_DEVICE void store(const Ahead &ahead, int item, int lane, float sum) const {
         const int r = row(item, lane);
+        if (threadIdx.x == 0) exchange_number() = ahead.count; // a block that has an item has one for this warp
         if (r == rows) return;
         for (int to = 0; to < mail.ranks; to++)
             asm volatile("st.volatile.global.v2.u32 [%0], {%1, %2};" ::"l"(
@@ -96,18 +103,17 @@ template <class Block, int PARTS, int KSPLIT>
 __global__ void __launch_bounds__(32 * n1_warps, 2) n1_sum_kernel(N1Input in, VB_IN_PLACE SumOut<PARTS> out) {
     const int index = blockIdx.x / KSPLIT, count = gridDim.x / KSPLIT, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     n1_product<Block, PARTS, KSPLIT>(in, out, index, count);
-    unsigned *const counters = row_counters(out.mail), exchange = *counters;
-    if (KSPLIT > 1) { // the item that this warp has stored
-        const int item = index + (warp * KSPLIT + (int)(blockIdx.x % KSPLIT)) * count;
-        if (item < in.items) out.receive(item, lane, exchange);
-    } else { // the items
-        for (int item = index + warp * count; warp < in.chunk && item < in.items; item += in.chunk * count)
-            out.receive(item, lane, exchange);
-    }
-    __syncthreads(); // all have read the count
-    if (threadIdx.x != 0 || atomicAdd(counters + 1, 1u) != gridDim.x - 1) return;
+    __syncthreads();
+    const unsigned exchange = exchange_number();
+    // Each warp receives items, whichever warp has stored them.
+    const int warps = blockDim.x / 32, rank = blockIdx.x % KSPLIT, stride = warps * KSPLIT * count;
+    for (int item = index + (warp * KSPLIT + rank) * count; item < in.items; item += stride)
+        out.receive(item, lane, exchange);
+    // All of this block have read the count. The last warp, which receives least, counts the block.
+    unsigned *const counters = row_counters(out.mail);
+    if (threadIdx.x != blockDim.x - 1 || atomicAdd(counters + 1, 1u) != gridDim.x - 1) return;
     counters[1] = 0; // the last block of all
-    counters[0] = exchange + 1;
+    counters[0]++;
 }
 
 template <class Block, int PARTS, int KSPLIT>
