@@ -176,9 +176,10 @@ static inline linear_items linear_n1_items_of(const vb_gpu *gpu, vb_packed_forma
     const int64_t rounds = vb_ceil_div(items, gpu->multiprocessors / ksplit);
     p.warps = (int)vb_ceil_div(tiles, each);
     if (ksplit > 1 && vb_ceil_div(rounds, ksplit) > p.warps) return p;
-    p.chunk = (int)linear_min(linear_min(rounds, p.warps), linear_max(1, 4 / each));
+    p.chunk = (int)linear_min(linear_min(rounds, p.warps), linear_max(bulk ? 2 : 1, 4 / each));
     p.stages = async ? (int)linear_min(parts * each * rounds, bulk ? 12 : LINEAR_RING_MOST) : LINEAR_RING_STAGES;
     while (async && p.stages > 1 && linear_n1_shared(f, tiles, &p) > granted) p.stages--;
+    while (p.chunk > 1 && linear_n1_shared(f, tiles, &p) > most) p.chunk--;
     const int64_t bytes = linear_n1_shared(f, tiles, &p);
     if (bytes > most) return p;
     p.shared_bytes = bulk ? linear_max(bytes, granted) : bytes;
