@@ -501,6 +501,20 @@ static inline linear_choice choose_linear(const linear_shape *s, const vb_gpu *g
     return s->layout == VB_PACKED ? linear_choose_packed(gpu, s) : linear_choice_of(linear_choose_stored(gpu, s));
 }
 
+/* A product of one row whose results go to a sum over ranks. Blocks of the next kernel find room beside up to 48 MiB of
+ * weights, and fill their rings while the ranks' words cross. */
+static inline linear_choice choose_linear_sum(const linear_shape *s, const vb_gpu *gpu) {
+    linear_choice c = choose_linear(s, gpu);
+    if (c.kernel != LINEAR_PACKED_N1) return c;
+    const vb_packed_format f = vb_packed_format_of(s->type);
+    const int64_t row_tiles = linear_row_tiles(f, s->cols), tile_rows = linear_tile_rows(s->rows);
+    if (tile_rows * row_tiles * f.tile_bytes > 48 << 20) return c;
+    const linear_items beside = linear_n1_items_of(gpu, f, c.items.parts, c.items.ksplit, row_tiles,
+                                                   vb_ceil_div(tile_rows, c.items.parts), true);
+    if (beside.blocks) c.items = beside;
+    return c;
+}
+
 /* norm_linear and linear_add. */
 static inline linear_choice choose_fused_linear(const linear_shape *s, const vb_gpu *gpu) {
     return s->layout == VB_PACKED && s->inputs_aligned ? linear_choose_packed(gpu, s)

@@ -449,6 +449,11 @@ static void test_linear(void) {
             c = choose_linear(&s, gpu);
             check_linear(&s, &c, gpu);
             if (c.kernel == LINEAR_PACKED_N1) check_own_rows(&s, gpu, &c.items);
+            const linear_choice sum = choose_linear_sum(&s, gpu);
+            check_linear(&s, &sum, gpu);
+            CHECK(sum.kernel == c.kernel && sum.items.shared_bytes <= c.items.shared_bytes,
+                  "a sum of %ld x %ld on %d takes %s", (long)rows, (long)cols, gpu->capability,
+                  linear_kernel_info(sum.kernel).name);
             if (c.kernel == LINEAR_PACKED_N1 || c.kernel == LINEAR_PACKED_N4) check_groups(&s, gpu, &c.items);
             s.norm = any_of(2);
             c = choose_fused_linear(&s, gpu);

@@ -121,7 +121,7 @@ static vb_status sum_of_products(float *const *out, const vb_sum_of_products &su
         const bool inputs = aligned16((const char *)w.data, (const char *)sum.x[r]);
         const linear_shape shape = {w.type, w.layout, 1, w.rows, w.cols, false, inputs, true, true};
         const vb_gpu gpu = gpu_of(c->streams[r]);
-        const linear_choice choice = choose_linear(&shape, &gpu);
+        const linear_choice choice = choose_linear_sum(&shape, &gpu);
         packed_n1 = packed_n1 && inputs && choice.kernel == LINEAR_PACKED_N1;
         items[r] = choice.items;
     }
