@@ -20,13 +20,14 @@ typedef enum gemm_tile {
     TILE_128x128_QUAD,
     TILE_64x128_PAIR,
     TILE_64x128_QUAD,
+    TILE_128x160_PAIR,
+    TILE_128x160_QUAD,
     GEMM_SM90_TILES,
     TILE_128x240_PAIR = GEMM_SM90_TILES, /* these for linear layers only */
     TILE_128x224_PAIR,
     TILE_128x208_PAIR,
     TILE_128x176_PAIR,
     TILE_128x168_PAIR,
-    TILE_128x160_PAIR,
     TILE_128x144_PAIR,
     GEMM_TILES
 } gemm_tile;
@@ -36,8 +37,8 @@ typedef struct gemm_tile_shape {
 static inline gemm_tile_shape gemm_tile_shape_of(int tile) {
     static const gemm_tile_shape shapes[GEMM_TILES] = {
         {128, 256, 2}, {128, 256, 1}, {128, 192, 2}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1},  {64, 256, 1},
-        {64, 128, 1},  {128, 256, 4}, {128, 192, 4}, {128, 128, 4}, {64, 128, 2},  {64, 128, 4},  {128, 240, 2},
-        {128, 224, 2}, {128, 208, 2}, {128, 176, 2}, {128, 168, 2}, {128, 160, 2}, {128, 144, 2}};
+        {64, 128, 1},  {128, 256, 4}, {128, 192, 4}, {128, 128, 4}, {64, 128, 2},  {64, 128, 4},  {128, 160, 2},
+        {128, 160, 4}, {128, 240, 2}, {128, 224, 2}, {128, 208, 2}, {128, 176, 2}, {128, 168, 2}, {128, 144, 2}};
     return shapes[tile];
 }
 /* Tiles of a product, or pairs or quads of them. */

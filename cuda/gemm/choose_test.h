@@ -145,9 +145,9 @@ static void check_meeting(void) {
 static void check_cuts(void) {
     for (int t = 0; t < GEMM_TILES; t++) {
         const gemm_tile_shape tile = gemm_tile_shape_of(t);
-        CHECK((tile.rows == 128 || tile.rows == 64) && tile.columns % (t < GEMM_SM90_TILES ? 64 : 8) == 0 &&
+        CHECK((tile.rows == 128 || tile.rows == 64) && tile.columns % (t < GEMM_SM90_TILES ? 32 : 8) == 0 &&
                   tile.columns <= 256 &&
-                  (tile.blocks == 1 || tile.blocks == 2 || (tile.blocks == 4 && tile.columns % 64 == 0)),
+                  (tile.blocks == 1 || tile.blocks == 2 || (tile.blocks == 4 && tile.columns % 32 == 0)),
               "tile %d", t);
     }
     const gemm_tile_shape named = gemm_tile_shape_of(TILE_128x192_PAIR), last = gemm_tile_shape_of(TILE_128x144_PAIR);

@@ -5,6 +5,7 @@
 
 #include "gemm/gemm_sm90_kernel.cuh"
 #include "gemm/matmul.cuh"
+#include "gemm/wgmma_widths.cuh"
 
 namespace vb {
 
@@ -24,6 +25,8 @@ vb_status run_tile(const GemmPlan &plan, const vb_matmul_args &x, const GemmProb
     case TILE_128x256: return run(Constant<128>(), Constant<256>(), Constant<0>());
     case TILE_128x192_PAIR:
     case TILE_128x192_QUAD: return run(Constant<128>(), Constant<192>(), Constant<1>());
+    case TILE_128x160_PAIR:
+    case TILE_128x160_QUAD: return run(Constant<128>(), Constant<160>(), Constant<1>());
     case TILE_128x128_PAIR:
     case TILE_128x128_QUAD:
         if constexpr (!A_MN) // those of an A stored [k][m] share no k

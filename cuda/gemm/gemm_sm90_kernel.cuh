@@ -190,6 +190,10 @@ VB_DEVICE void store_rows_linear(const GemmProblem<float> &p, const float (&sum)
 
 #endif
 
+// Columns of B in a stage: whole boxes of 64 where B is stored [k][n]. Of tiles of 160 nobody reads the last 32.
+template <int BN, bool B_MN>
+constexpr int held_columns = B_MN ? (BN + 63) / 64 * 64 : BN;
+
 // T is the type of the tiles, Out of C; where they differ, the operands are in two parts, or a LINEAR layer's. A is
 // stored [k][m] where A_MN, else [m][k], and B [k][n] where B_MN, else [n][k]. MEET: two pairs share the k of their
 // tiles.
@@ -198,7 +202,8 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
                                                                        const __grid_constant__ CUtensorMap b_map,
                                                                        const GemmProblem<Out> p) {
 #ifdef VB_SM90A
-    using Stage = ProductStage<BM, BN>;
+    constexpr int held = held_columns<BN, B_MN>;
+    using Stage = ProductStage<BM, held>;
     constexpr bool TWO_PARTS = sizeof(Out) > sizeof(T) && !LINEAR;
     constexpr int N = BM == 128 ? BN : BN / 2; // columns of a consumer
     const int pair = !PAIR ? 1 : TWO_PARTS || LINEAR || MEET ? 2 : p.pair;
@@ -250,7 +255,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
                 corner(first_tile, m0, n0);
                 for (; begun < smaller(Stage::count, last_step - first_step); begun++) {
                     expect(&full[begun]);
-                    copy_b<BN, PAIR, B_MN>(ring + begun * Stage::bytes + Stage::a_bytes, &b_map, &full[begun], n0,
+                    copy_b<held, PAIR, B_MN>(ring + begun * Stage::bytes + Stage::a_bytes, &b_map, &full[begun], n0,
                                            (first_step + begun) * product_depth, rank);
                 }
                 wait_for_previous_kernel();
@@ -274,7 +279,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
                     } else {
                         sm90::copy_box(a, &a_map, barrier, k, m0);
                     }
-                    if (!has_b) copy_b<BN, PAIR, B_MN>(b, &b_map, barrier, n0, k, rank, sm90::NoHint(), pair);
+                    if (!has_b) copy_b<held, PAIR, B_MN>(b, &b_map, barrier, n0, k, rank, sm90::NoHint(), pair);
                     at.advance();
                 }
             }
@@ -330,7 +335,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
 template <class T, class Out, int BM, int BN, bool PAIR, bool A_MN, bool B_MN, bool MEET = false, bool LINEAR = false>
 vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_depth, const void *b, int64_t b_stride,
                            int64_t b_depth, vb_dtype type, GemmProblem<Out> p, vb_stream *stream) {
-    using Stage = ProductStage<BM, BN>;
+    using Stage = ProductStage<BM, held_columns<BN, B_MN>>;
     const int pair = PAIR ? p.pair : 1;
     CUtensorMap a_map, b_map;
     p.a_rows = smaller(BM, A_MN ? ceil_div(p.m, 64) * 64 : ceil_div(p.m, 8) * 8);
