@@ -86,6 +86,7 @@ typedef struct matmul_sm90_plan {
     int tile_n, parts; /* columns of a tile, 128 or 256; blocks that share the k of a tile */
     int meet; /* whether the last block of a shared tile adds the sums of the others; else add_parts does */
     int pair; /* 2: two blocks at tiles one above the other copy half of B's tile each, for both; else 1 */
+    int blocks; /* that share a multiprocessor: of narrow tiles 2, of which one multiplies while the other stores */
     double time;
 } matmul_sm90_plan;
 /* Tiles of a product, or pairs of them; those that have one block each: where blocks meet, all rounds but the last. */
@@ -103,15 +104,16 @@ static inline int64_t matmul_sm90_meeting_bytes(const vb_matmul_args *x, const m
     return shared * plan->pair * plan->parts * MATMUL_SM90_TILE_M * plan->tile_n * (int64_t)sizeof(float);
 }
 /* One block a multiprocessor takes whole tiles, and a step takes half as long on an empty GPU. Sums of parts are
- * written and read once. */
+ * written and read once. Of two blocks one multiplies while the other stores, by a ring of half as many stages. */
 static inline double matmul_sm90_time(const vb_matmul_args *x, const matmul_sm90_plan *plan, int multiprocessors) {
     const int wide = plan->tile_n == 256, parts = plan->parts,
               odd = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
     const int64_t tiles = matmul_sm90_tiles(x, plan->tile_n), whole = matmul_sm90_whole(x, plan, multiprocessors),
                   items = (tiles - whole) * parts, last = items % multiprocessors,
                   steps = vb_ceil_div(x->k, 64), part = vb_ceil_div(steps, parts);
-    const double tile = (wide ? 1.7 : 1.1) + (odd && (parts == 1 || plan->meet) ? wide ? 2.2 : 1.35 : 0),
-                 step = (wide ? 1.1 : 0.635) * (x->a_transposed ? 1.09 : 1);
+    const double tile = ((wide ? 1.7 : 1.1) + (odd && (parts == 1 || plan->meet) ? wide ? 2.2 : 1.35 : 0)) *
+                        (plan->blocks > 1 ? 0.85 : 1),
+                 step = (wide ? 1.1 : 0.635) * (x->a_transposed ? 1.09 : 1) * (plan->blocks > 1 ? 1.03 : 1);
     double blocks = (double)(whole / multiprocessors) * (tile + step * (double)steps) +
                     (double)(items / multiprocessors) * (tile + step * (double)part);
     if (last) blocks += tile + step * (0.4 + 0.6 * (double)last / multiprocessors) * (double)part;
@@ -126,7 +128,7 @@ static inline double matmul_sm90_time(const vb_matmul_args *x, const matmul_sm90
  * rounds. */
 static inline matmul_sm90_plan matmul_sm90_plan_of(const vb_matmul_args *x, int multiprocessors) {
     const int64_t sms = multiprocessors;
-    matmul_sm90_plan best = {0, 1, 0, 1, 0};
+    matmul_sm90_plan best = {0, 1, 0, 1, 1, 0};
     double least = 0;
     for (int tile_n = 128; tile_n <= 256; tile_n *= 2) {
         const int64_t tiles = matmul_sm90_tiles(x, tile_n), last = tiles % sms;
@@ -136,8 +138,14 @@ static inline matmul_sm90_plan matmul_sm90_plan_of(const vb_matmul_args *x, int 
                 if (meet ? parts == 1 || parts > MATMUL_SM90_MOST_MEETING || last == 0 || last * parts > sms
                          : parts > 1 && tiles >= sms)
                     continue;
-                matmul_sm90_plan plan = {tile_n, parts, meet, 1, 0};
+                matmul_sm90_plan plan = {tile_n, parts, meet, 1, 1, 0};
                 plan.time = matmul_sm90_time(x, &plan, multiprocessors);
+                /* Products of hundreds of megabytes wait for the memory, which more blocks do not hurry. */
+                if (tile_n == 128 && parts == 1 && tiles > sms && matmul_megabytes(x) < 250) {
+                    matmul_sm90_plan two = plan;
+                    two.blocks = 2, two.time = matmul_sm90_time(x, &two, multiprocessors);
+                    if (two.time < plan.time) plan = two;
+                }
                 /* Blocks that meet have to gain more than the model is off by. Narrow tiles of an A stored [k][m] take
                  * longer than others where there are wide ones. */
                 const double cost = plan.time * (meet ? 1.06 : 1) * (tile_n == 128 && x->a_transposed ? 1.08 : 1);
@@ -150,7 +158,7 @@ static inline matmul_sm90_plan matmul_sm90_plan_of(const vb_matmul_args *x, int 
     const int64_t last = pairs % places;
     const int no_more = best.meet ? pairs / places <= tiles / sms && last > 0 && last * best.parts <= places
                                   : vb_ceil_div(pairs * best.parts, places) <= vb_ceil_div(tiles * best.parts, sms);
-    if (best.tile_n == 256 && (best.parts > 1 || tiles >= sms) && x->k >= 256 * best.parts && no_more) best.pair = 2;
+    if (best.tile_n == 256 && (best.parts > 1 || tiles >= sms) && x->k >= 128 * best.parts && no_more) best.pair = 2;
     return best;
 }
 /* The time that copies of the operands take that are no whole vectors. */

@@ -134,6 +134,9 @@ static void check_meeting(void) {
                              shared * plan.parts * plan.pair <= 132 && whole * plan.pair % 132 == 0),
               "%ld x %ld x %ld, batch %ld: %d parts of %ld tiles", (long)x.m, (long)x.k, (long)x.n, (long)x.batch,
               plan.parts, (long)shared);
+        CHECK(plan.blocks == 1 || (plan.blocks == 2 && plan.tile_n == 128 && plan.pair == 1 && plan.parts == 1 &&
+                                   matmul_sm90_tiles(&x, 128) > 132),
+              "%ld x %ld x %ld, batch %ld: blocks", (long)x.m, (long)x.k, (long)x.n, (long)x.batch);
         CHECK(plan.parts == 1 || x.k >= plan.parts * 4 * 64, "%d parts of k %ld", plan.parts, (long)x.k);
     }
     const vb_matmul_args x = product(VB_F16, 344, 4800, 11704);

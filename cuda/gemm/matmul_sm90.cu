@@ -38,7 +38,7 @@ vb_status matmul_16bit(const vb_matmul_args &x, void *sums, vb_stream *stream) {
     VB_TRY(with_layouts(x, [&](auto a_t, auto b_t) {
         constexpr bool A_MN = decltype(a_t)::value, B_MN = !decltype(b_t)::value;
         return plan.tile_n == 256 ? launch_matmul<T, T, 256, A_MN, B_MN, 0>(a, b, x.type, p, stream)
-                                  : launch_matmul<T, T, 128, A_MN, B_MN, 0>(a, b, x.type, p, stream);
+                                  : launch_matmul<T, T, 128, A_MN, B_MN, 0>(a, b, x.type, p, stream, plan.blocks);
     }));
     return plan.meet ? VB_OK : add_parts<T>(x, p.parts, PlainSum(), stream);
 }

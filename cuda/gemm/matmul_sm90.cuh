@@ -2,11 +2,11 @@
 // [m][k] or [k][m], B [k][n] or [n][k], with any row stride of whole 16-byte pieces.
 // gemm_sm90_kernel.cuh has more ways to cut up a product of contiguous matrices.
 //
-//   grid   persistent blocks, one an SM, which take tiles in bands of rows
-//   block  three warpgroups. The first copies tiles of A (128 x 64) and B (64 x BN) with TMA into a ring of stages,
-//          as they are stored.
-//          The others multiply 64 rows each with wgmma, which reads both orders.
-//          They write C from registers
+//   grid   persistent blocks, one an SM, which take tiles in bands of rows. Of narrow tiles of 16 bits two, so that one
+//          multiplies while the other stores
+//   block  a warpgroup, of narrow tiles of 16 bits a warp, copies tiles of A (128 x 64) and B (64 x BN) with TMA into a
+//          ring of stages, as they are stored. Two warpgroups multiply 64 rows each with wgmma, which reads both
+//          orders, and write C from registers
 //   pairs  two blocks of a cluster at tiles one above the other copy half of B's tile each, for both
 //   parts  where tiles are few, or those of the last round, several blocks have a part of k of each. The last of up to
 //          four adds the sums of the others in the order of k; else add_parts (matmul.cuh) adds them
@@ -26,6 +26,12 @@ namespace strided {
 
 constexpr int tile_m = MATMUL_SM90_TILE_M;
 
+// Blocks that may share a multiprocessor. One warp copies in these, after those that multiply.
+template <int BN, int PARTS>
+constexpr int most_blocks = BN == 128 && PARTS == 0 ? 2 : 1;
+template <int BN, int PARTS>
+constexpr int block_threads = most_blocks<BN, PARTS> > 1 ? 256 + 32 : product_threads;
+
 template <class Out>
 struct Problem {
     Out *c;
@@ -33,6 +39,7 @@ struct Problem {
     bool c_vectors, a_shared, b_shared; // shared: one matrix for all of the batch
     int m, k, n, batch, steps, group_rows;
     int pair;     // blocks of a cluster: 1 or 2
+    int stages;   // of a block's ring
     KParts parts; // of k
     int whole;    // tiles, or pairs of them, that have one block each
     // Where blocks with parts of a tile meet: float[shared tile of a block][part][thread of the consumers][sums], and
@@ -58,7 +65,7 @@ VB_DEVICE ScaledOperands scaled_of(const Problem<Out> &p, int z) {
 template <int N>
 VB_DEVICE bool meet_others(float *meeting, unsigned *arrived, float (&sum)[N], int tile, int part, int count) {
     __shared__ unsigned before;
-    const int thread = threadIdx.x - 128;
+    const int thread = threadIdx.x % 256;
     float4 *const places = reinterpret_cast<float4 *>(meeting) + (int64_t)tile * count * (N / 4) * 256 + thread;
 #pragma unroll
     for (int i = 0; i < N / 4; i++)
@@ -87,11 +94,13 @@ VB_DEVICE bool meet_others(float *meeting, unsigned *arrived, float (&sum)[N], i
 #endif
 
 template <class T, class Out, int BN, bool A_MN, bool B_MN, int PARTS>
-__global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const __grid_constant__ CUtensorMap a_map,
-                                                                 const __grid_constant__ CUtensorMap b_map,
-                                                                 const Problem<Out> p) {
+__global__ void __launch_bounds__(block_threads<BN, PARTS>, most_blocks<BN, PARTS>)
+    matmul_sm90_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
+                       const Problem<Out> p) {
 #ifdef VB_SM90A
     using Ring = ProductStage<tile_m, BN>;
+    constexpr bool shares = most_blocks<BN, PARTS> > 1;
+    constexpr int copies = shares ? 2 : 0; // the group whose first thread copies
     extern __shared__ char shared[];
     __shared__ uint64_t full[Ring::count], empty[Ring::count];
     char *const ring =
@@ -107,7 +116,7 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&a_map);
         sm90::prefetch_map(&b_map);
-        for (int s = 0; s < Ring::count; s++) {
+        for (int s = 0; s < p.stages; s++) {
             sm90::barrier_init(&full[s], 1);
             sm90::barrier_init(&empty[s], 8 * p.pair); // one arrival a warp of the consumers
         }
@@ -137,10 +146,10 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
                     tile};
     };
 
-    if (group == 0) {
-        sm90::registers_shrink<40>();
-        if (threadIdx.x == 0) {
-            StageAt<Ring::count> at(1);
+    if (group == copies) {
+        if (!shares) sm90::registers_shrink<40>();
+        if (threadIdx.x % 128 == 0) {
+            StageOf at(p.stages, 1);
             for (int index = first_item; index < items; index += item_step) {
                 const Item item = item_at(index);
                 const int za = p.a_shared ? 0 : item.z, zb = p.b_shared ? 0 : item.z;
@@ -177,13 +186,13 @@ __global__ __launch_bounds__(product_threads, 1) void matmul_sm90_kernel(const _
             }
         }
     } else {
-        sm90::registers_grow<232>();
-        const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+        if (!shares) sm90::registers_grow<232>();
+        const int consumer = shares ? group : group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
         const auto release = [&](int stage) {
             if (pair) release_stage<true>(&empty[stage], lane);
             else release_stage<false>(&empty[stage], lane);
         };
-        StageAt<Ring::count> at(0);
+        StageOf at(p.stages, 0);
         for (int index = first_item; index < items; index += item_step) {
             const Item item = item_at(index);
             float sum[BN / 2];
@@ -237,16 +246,18 @@ struct Operand {
 
 // Enqueues the product.
 template <class T, class Out, int BN, bool A_MN, bool B_MN, int PARTS>
-vb_status launch_matmul(const Operand &a, const Operand &b, vb_dtype type, Problem<Out> p, vb_stream *stream) {
+vb_status launch_matmul(const Operand &a, const Operand &b, vb_dtype type, Problem<Out> p, vb_stream *stream,
+                        int blocks = 1) {
+    using Ring = ProductStage<tile_m, BN>;
     CUtensorMap a_map, b_map;
     VB_TRY(a.map(&a_map, type, A_MN ? product_depth : tile_m, stream));
     VB_TRY(b.map(&b_map, type, (B_MN ? product_depth : BN) / p.pair, stream));
     const int64_t tiles = ceil_div<int64_t>(p.m, tile_m * p.pair) * ceil_div<int64_t>(p.n, BN),
                   items = p.whole + (tiles * p.batch - p.whole) * p.parts.count;
-    p.group_rows = 16 / p.pair;
+    p.group_rows = 16 / p.pair, p.stages = Ring::count / blocks;
     return launch_cluster(stream, p.pair,
-                          (unsigned)smaller<int64_t>(items, multiprocessors(stream) / p.pair) * p.pair,
-                          product_threads, ProductStage<tile_m, BN>::shared_bytes,
+                          (unsigned)smaller<int64_t>(items, multiprocessors(stream) * blocks / p.pair) * p.pair,
+                          block_threads<BN, PARTS>, p.stages * Ring::bytes + sm90::swizzle_bytes,
                           matmul_sm90_kernel<T, Out, BN, A_MN, B_MN, PARTS>, a_map, b_map, p);
 }
 

@@ -53,6 +53,16 @@ struct StageAt {
     }
 };
 
+// The same of a ring that has `count` stages in this launch.
+struct StageOf {
+    int count, stage = 0;
+    unsigned phase;
+    VB_DEVICE StageOf(int count, unsigned phase) : count(count), phase(phase) {}
+    VB_DEVICE void advance() {
+        if (++stage == count) stage = 0, phase ^= 1;
+    }
+};
+
 // Copies a stage of B: N columns from `n` on, 64 of k from `k` on. B is stored [k][n] where MN, else [n][k]. Of a PAIR
 // of so many blocks, each copies its share of every box to all. Addresses are computed in the caller's type of integer,
 // Rank.
@@ -96,9 +106,10 @@ VB_DEVICE int2 tile_in_bands(int index, int tiles_m, int tiles_n, int band) {
 // into the tile of A and `b_offset` bytes into the tile of B. A is stored [k][m] where A_MN, B [k][n] where B_MN. Of a
 // stage's k it has DEPTH.
 // release(stage) tells that a warp has read a stage.
-template <class T, class Stage, int N, bool A_MN, bool B_MN, bool TWO_PARTS, int DEPTH = product_depth, class Release>
-VB_DEVICE void multiply_stages(float (&sum)[N / 2], StageAt<Stage::count> &at, int steps, char *ring, uint64_t *full,
-                               int a_offset, int b_offset, const Release &release) {
+template <class T, class Stage, int N, bool A_MN, bool B_MN, bool TWO_PARTS, int DEPTH = product_depth, class At,
+          class Release>
+VB_DEVICE void multiply_stages(float (&sum)[N / 2], At &at, int steps, char *ring, uint64_t *full, int a_offset,
+                               int b_offset, const Release &release) {
     using Product = sm90::Wgmma<T, N, B_MN, A_MN>;
     // In the descriptor's units of 16 bytes: from one 16 of k to the next, and from high to low parts.
     constexpr int a_step = A_MN ? sm90::row_bytes : 2, b_step = B_MN ? sm90::row_bytes : 2;
