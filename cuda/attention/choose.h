@@ -18,7 +18,7 @@
     X(ATTENTION_PREFILL_SM90, "attention_prefill_sm90", "attention/attention_prefill_sm90.cu",                         \
       "more rows over a cache of 16 bits, 9.0")                                                                        \
     X(ATTENTION_PREFILL, "attention_prefill", "attention/attention_prefill.cu",                                        \
-      "the same, 8.0; 9.0 where few tiles have many keys, which blocks share")                                         \
+      "the same, 8.0; 9.0 over at most 32 keys, or where few tiles have many keys, which blocks share")                \
     X(ATTENTION_PREFILL_Q8_SM90, "attention_prefill_q8_sm90", "attention/attention_prefill_q8.cu",                     \
       "more rows over Q8_0, converted before, 9.0")                                                                    \
     X(ATTENTION_PREFILL_Q8, "attention_prefill_q8", "attention/attention_prefill_q8.cu", "the same, 8.0")              \
@@ -277,24 +277,24 @@ static inline int attention_prompts_portable(const vb_attention_args *a, const v
     return rows > 16 ? keys <= 128 * prompts : a->dim > 128 && keys <= 1024;
 }
 /* Whether tiles of prompts take less time than blocks that share keys: of more than 16 rows where keys are few or many
- * multiprocessors have a tile, of fewer where a third have, of up to 8 where half have. Over few keys they do for
- * 16-bit queries, whose conversion costs nothing. Times of 200 random cases: docs/experiments/2026-11-27-shapes.md. */
+ * multiprocessors have a tile, of fewer where a third have, of up to 8 where about half have
+ * (docs/experiments/2026-11-29-drawn-products.md). Over few keys they do for 16-bit queries, whose conversion costs
+ * nothing. Times of 200 random cases: docs/experiments/2026-11-27-shapes.md. */
 static inline int attention_prompts(const vb_attention_args *a, const vb_gpu *gpu) {
     const int64_t rows = attention_rows(a), tiles = attention_tiles(a, ATTENTION_PREFILL_SM90_ROWS),
                   sms = gpu->multiprocessors, keys = a->kv_len;
     const int few_keys = keys <= 128 * tiles;
     if (!attention_prefill_sm90_suits(a, gpu)) return attention_prompts_portable(a, gpu);
     if (a->type != a->kv_type) return rows > 16 && keys <= 1024 && 3 * tiles >= sms;
-    /* over few keys where attention_decode would have clusters of four */
-    if (rows <= 8)
-        return a->dim <= 128 && keys > (2 * tiles <= sms ? 128 : 255) && keys <= 8192 && 9 * tiles >= 4 * sms;
+    /* where clusters of four of attention_decode do not all run at once */
+    if (rows <= 8) return a->dim <= 128 && keys > 128 && keys <= 2048 && 11 * tiles > 5 * sms && 2 * tiles <= sms;
     if (keys <= 512) return 1;
     return rows > 16 ? few_keys || 5 * tiles >= sms : 3 * tiles >= sms && (keys <= 4096 || a->dim > 128);
 }
 
 /* Whether, on Hopper, blocks of attention_prefill, which share the keys of a tile, take less time than attention_decode
  * and than those of attention_prefill_sm90, which do not and would leave three of four multiprocessors idle. */
-enum { ATTENTION_PARTS_KEYS = 1536 };
+enum { ATTENTION_PARTS_KEYS = 1536, ATTENTION_LEAST_KEYS = 32 };
 static inline int attention_parts_pay(const vb_attention_args *a, const vb_gpu *gpu) {
     return gpu->capability == 90 && a->type == a->kv_type && attention_is_plain(a) && attention_rows(a) > 16 &&
            a->kv_len >= ATTENTION_PARTS_KEYS && (!a->causal || a->kv_len >= 4 * a->seq) &&
@@ -302,10 +302,19 @@ static inline int attention_parts_pay(const vb_attention_args *a, const vb_gpu *
            4 * attention_tiles(a, 2 * ATTENTION_PREFILL_ROWS) <= gpu->multiprocessors;
 }
 
+/* The same over so few keys that all of them are a step, but for up to 8 rows of up to 128 dimensions: tiles of
+ * attention_prefill begin and end sooner. */
+static inline int attention_least_pays(const vb_attention_args *a, const vb_gpu *gpu) {
+    const int64_t rows = attention_rows(a);
+    return gpu->capability == 90 && a->type == a->kv_type && attention_is_plain(a) && a->kv_len > 0 &&
+           a->kv_len <= ATTENTION_LEAST_KEYS && rows <= ATTENTION_PREFILL_ROWS && (rows > 8 || a->dim > 128) &&
+           attention_tiles(a, ATTENTION_PREFILL_ROWS) <= INT32_MAX;
+}
+
 static inline attention_kernel choose_attention(const vb_attention_args *a, const vb_gpu *gpu) {
     if (!attention_fits_counters(a)) return ATTENTION_NONE;
     if (attention_suits_tensor_cores(a, gpu)) {
-        if (attention_parts_pay(a, gpu)) return ATTENTION_PREFILL;
+        if (attention_parts_pay(a, gpu) || attention_least_pays(a, gpu)) return ATTENTION_PREFILL;
         const int q8 = a->kv_type == VB_Q8_0, hopper = attention_prefill_sm90_suits(a, gpu);
         const int prompts = !q8 && attention_prompts(a, gpu);
         if (attention_decode_suits(a, gpu) && !prompts)
@@ -317,7 +326,7 @@ static inline attention_kernel choose_attention(const vb_attention_args *a, cons
     if (attention_padded_suits(a, gpu)) {
         const vb_attention_args padded = attention_padded_args(a);
         const int hopper = attention_prefill_sm90_suits(&padded, gpu);
-        if (attention_parts_pay(&padded, gpu)) return ATTENTION_PADDED;
+        if (attention_parts_pay(&padded, gpu) || attention_least_pays(&padded, gpu)) return ATTENTION_PADDED;
         if (attention_decode_suits(&padded, gpu) && !attention_prompts(&padded, gpu)) return ATTENTION_PADDED_DECODE;
         if (hopper) return ATTENTION_PADDED_SM90;
         if (attention_tiles(&padded, ATTENTION_PREFILL_ROWS) <= INT32_MAX) return ATTENTION_PADDED;
