@@ -42,11 +42,11 @@ static inline int matmul_3xtf32_any_suits(const vb_matmul_args *x, const vb_gpu 
     const int64_t few = x->m < x->n ? x->m : x->n;
     const int lone = vb_begins_early(gpu) && x->batch == 1 && x->k > 8 && x->k <= 128 && few > 16 && few <= 64;
     return x->precision != VB_PRECISION_IEEE && x->k > 0 && vb_tiles_fit(x->m, 16, x->n, 16) &&
-           (lone ? 1.2 : 0.95) * matmul_tf32_time(x, gpu) < matmul_f32_time(x, gpu);
+           (lone ? 1.2 : vb_begins_early(gpu) ? 1 : 0.95) * matmul_tf32_time(x, gpu) < matmul_f32_time(x, gpu);
 }
 /* F32 operands have to be split first, which few rows do not repay. Kernels that take as long need no memory for it. */
 static inline int matmul_3xf16_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const double time = 1.07 * matmul_3xf16_time(x, gpu);
+    const double time = matmul_3xf16_time(x, gpu);
     return matmul_xf16_suits(x) && (x->precision == VB_PRECISION_TF32 ||
                                     (time < matmul_f32_time(x, gpu) && time < matmul_tf32_time(x, gpu)));
 }
@@ -61,9 +61,10 @@ static inline int matmul_thin_suits(const vb_matmul_args *x, const vb_gpu *gpu) 
     const int early = vb_begins_early(gpu);
     const double sure = !early ? 0.8 : x->type == VB_F32 ? x->k > 4 ? 1 : 0.8 : x->k > 8 && x->n <= 32 ? 1 : 0.7,
                  time = sure * matmul_thin_time(x, gpu);
-    if (x->type != VB_F32) return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
+    if (x->type != VB_F32)
+        return time < (early ? 1.15 : 1) * matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
     if (x->precision == VB_PRECISION_IEEE) return time < matmul_f32_time(x, gpu);
-    return time < matmul_tf32_time(x, gpu) && (x->k <= 8 || time < matmul_f32_time(x, gpu));
+    return time < (early ? 1.1 : 1) * matmul_tf32_time(x, gpu) && (x->k <= 8 || time < matmul_f32_time(x, gpu));
 }
 /* Whether matmul_short takes it, and in less time than other kernels of tiles. */
 static inline int matmul_short_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -76,13 +77,15 @@ static inline int matmul_short_suits(const vb_matmul_args *x, const vb_gpu *gpu)
     if (large && gemm_sm90_cut_of(x, gpu->multiprocessors).time < time) return 0;
     /* Of 16 bits and the shortest k matmul_thin takes down to half of its time. */
     const double thin = x->k <= 4 ? 0.7 : 1;
-    return (x->k > 16 || time < thin * matmul_thin_time(x, gpu)) && time < matmul_ksplit_time(x, gpu) &&
+    return (x->k > 16 || time < thin * matmul_thin_time(x, gpu)) &&
+           time < (vb_begins_early(gpu) ? 1.05 : 1) * matmul_ksplit_time(x, gpu) &&
            time < matmul_vectors_time(x, gpu);
 }
 static inline int matmul_ksplit_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     return gpu->capability >= 80 && x->type != VB_F32 && x->m > 0 && x->n > 0 &&
            vb_tiles_fit(x->m, 16, x->n, 16) &&
-           (x->k == 0 || matmul_ksplit_time(x, gpu) < matmul_vectors_time(x, gpu));
+           (x->k == 0 ||
+            matmul_ksplit_time(x, gpu) < (vb_begins_early(gpu) ? 0.95 : 1) * matmul_vectors_time(x, gpu));
 }
 
 /* Whether operands repay copies with rows of whole vectors: tensor cores then do the work of fp32 units. */
@@ -100,8 +103,7 @@ static inline double matmul_padded_m64_time(const vb_matmul_args *x, const vb_gp
     return gemm_m64_time(x, gpu) + matmul_copies_time(x) + 0.45;
 }
 static inline int matmul_padded_m64_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
-    return x->k >= 80 && !matmul_operand_vectors(x) && gemm_m64_fits(x, gpu) && matmul_padded_suits(x) &&
-           (x->m <= 32 || x->n <= 32 || gemm_m64_shares_no_k(x, gpu)) &&
+    return !matmul_operand_vectors(x) && gemm_m64_fits(x, gpu) && matmul_padded_suits(x) &&
            gemm_m64_pays(x, matmul_padded_m64_time(x, gpu), gpu);
 }
 
@@ -112,11 +114,13 @@ static inline int matmul_skinny_pays(const vb_matmul_args *x, const vb_gpu *gpu)
     if (gpu->capability < 80) return 1;
     const matmul_skinny_plan plan = matmul_skinny_plan_of(x, gpu->multiprocessors);
     if (plan.by_k ? x->m > 2 && x->n > 2 : x->type != VB_F32 && !plan.lone) return 0;
-    if (x->type == VB_F32) return time < matmul_f32_time(x, gpu) && time < matmul_tf32_time(x, gpu);
+    /* Its own is the surest of these times. */
+    const double sure = vb_begins_early(gpu) ? 0.87 : 1;
+    if (x->type == VB_F32) return sure * time < matmul_f32_time(x, gpu) && sure * time < matmul_tf32_time(x, gpu);
     if (gpu->capability == 90 && matmul_contiguous(x) && x->k % 8 == 0 && x->n % 8 == 0 && x->m <= x->n) return 0;
     if (gemm_m64_takes(x, gpu)) return 0;
     if (matmul_padded_m64_suits(x, gpu) && matmul_padded_m64_time(x, gpu) < time) return 0;
-    return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
+    return sure * time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
 }
 
 /* Few tiles do not repay the conversion, unless k is short, nor do few columns of a tile. */

@@ -32,13 +32,13 @@ static inline int64_t matmul_mma_bytes(int tile_m, int tile_n) {
     return (int64_t)MATMUL_MMA_STAGES * (tile_m + tile_n) * MATMUL_MMA_DEPTH * 2;
 }
 
-/* Microseconds of kernels: fits to 28,000 runs of 1,100 products on an H200, half of them drawn at random, by 0.10 to
- * 0.15 of their logarithm (docs/experiments/2026-11-28-shapes.md). A step takes longer the fuller the GPU is. */
+/* Microseconds of kernels: fits to 20,000 runs of 1,500 drawn products on an H200, by 0.10 to 0.15 of their logarithm
+ * (docs/experiments/2026-11-29-drawn-products.md). A step takes longer the fuller the GPU is. */
 typedef struct matmul_times {
     double start, block, step, crowded;
     double add, part;        /* where blocks share k: the addition of parts; a million elements of one of them */
     double store, odd_store; /* a million elements of C; the share more where its rows begin anywhere */
-    double rate;             /* megabytes of the matrices in a microsecond, at most */
+    double rate;             /* megabytes of the matrices in a microsecond */
     double odd;              /* the share more of a step for each operand whose rows begin anywhere */
 } matmul_times;
 static inline double matmul_millions_of_c(const vb_matmul_args *x) { return 1e-6 * x->m * x->n * x->batch; }
@@ -46,9 +46,11 @@ static inline double matmul_megabytes(const vb_matmul_args *x) {
     return 1e-6 * matmul_element_bytes(x->type) * x->batch *
            ((double)x->m * x->k + (double)x->k * x->n + (double)x->m * x->n);
 }
-/* A block that stores goes through the columns of its tile that the matrix lacks: these take as long as others where
+/* Blocks wait for the memory beside their steps; before Hopper, the times say, only where that takes longer.
+ * A block that stores goes through the columns of its tile that the matrix lacks: these take as long as others where
  * rows of C begin anywhere, else half of it, but for matmul_f32 (docs/experiments/2026-11-28-product-tail.md). */
-static inline double matmul_time(const matmul_ksplit_plan *plan, const matmul_times *t, const vb_matmul_args *x) {
+static inline double matmul_time(const matmul_ksplit_plan *plan, const matmul_times *t, const vb_matmul_args *x,
+                                 int early) {
     const int odd = !matmul_vectors(x->a, x->type, x->a_stride, x->a_batch_stride) +
                     !matmul_vectors(x->b, x->type, x->b_stride, x->b_batch_stride),
               odd_c = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
@@ -56,25 +58,26 @@ static inline double matmul_time(const matmul_ksplit_plan *plan, const matmul_ti
                  crowded = taken < 1 ? taken : 1, whole = (double)x->k / plan->depth,
                  steps = plan->parts > 1 ? (double)vb_ceil_div(plan->steps, plan->parts) : whole > 0.25 ? whole : 0.25,
                  step = (t->step + t->crowded * crowded) * (1 + t->odd * odd), c = matmul_millions_of_c(x),
-                 waited = t->start + rounds * (t->block + step * steps), moved = 1.5 + matmul_megabytes(x) / t->rate,
+                 waited = t->start + rounds * (t->block + step * steps), moved = matmul_megabytes(x) / t->rate,
+                 taking = early ? waited + moved : waited > 1.5 + moved ? waited : 1.5 + moved,
                  past = plan->depth > MATMUL_F32_DEPTH && x->n < plan->tile_n ? (double)(plan->tile_n - x->n) : 0,
                  lacking = past / (double)x->n * (odd_c ? 1 : 0.5);
-    return (waited > moved ? waited : moved) + t->store * c * (1 + t->odd_store * odd_c) * (1 + lacking) +
+    return taking + t->store * c * (1 + t->odd_store * odd_c) * (1 + lacking) +
            (plan->parts > 1 ? t->add + t->part * plan->parts * c : 0);
 }
-/* The time by as many blocks a tile as take least: as the places have room for, twice as many, or a half, a quarter and
- * so on, `halvings` times. */
+/* The time by as many blocks a tile as take least: as the places have room for, twice as many, a half, or before Hopper
+ * also a quarter and so on. */
 static inline double matmul_fewest_parts(matmul_ksplit_plan *plan, const matmul_times *t, const vb_matmul_args *x,
-                                         int least, int halvings) {
+                                         int least, int early) {
     const int planned = plan->parts;
     int best = planned;
-    double time = matmul_time(plan, t, x);
-    for (int i = -1; i <= halvings; i++) {
+    double time = matmul_time(plan, t, x, early);
+    for (int i = -1; i <= (early ? 1 : 6); i++) {
         plan->parts = i < 0 ? 2 * planned : planned >> i;
         if (plan->parts < 1 || plan->parts > MATMUL_MOST_PARTS || (int64_t)plan->parts * least > plan->steps ||
             plan->tiles > MATMUL_MOST_SHARED_TILES)
             continue;
-        const double other = matmul_time(plan, t, x);
+        const double other = matmul_time(plan, t, x, early);
         if (other < time) time = other, best = plan->parts;
     }
     plan->parts = best;
@@ -98,33 +101,33 @@ static inline const matmul_tiles *matmul_early_tiles_of(matmul_kernel kernel) {
     static const matmul_tiles mma = {2,
                                      MATMUL_MMA_DEPTH,
                                      3,
-                                     {{128, 128, 2, {1.3, 1.57, 0.885, 0.814, 0.978, 2.52, 0.981, 0, 2.28, 0}},
-                                      {64, 64, 4, {2, 0.621, 0.318, 0.871, 0.661, 2.57, 1.34, 0.265, 2.83, 0}}}},
+                                     {{128, 128, 2, {1.75, 1.36, 0.835, 0.612, 0.762, 2.45, 1.11, 0.323, 7.88, 0}},
+                                      {64, 64, 4, {1.99, 0.35, 0.277, 0.729, 0.741, 2.7, 1.28, 0.404, 7.62, 0}}}},
                               ksplit = {5,
                                         MATMUL_KSPLIT_DEPTH,
                                         2,
-                                        {{64, 64, 3, {1.76, 1.13, 0.714, 0.92, 0, 3.39, 1.32, 0.222, 1.71, 0.04}},
-                                         {32, 32, 6, {1.68, 0.88, 0.584, 0.894, 0.27, 3.99, 1.64, 0.376, 1.43, 0.036}},
-                                         {64, 16, 6, {1.41, 0.84, 0.465, 1.17, 0.6, 3.95, 2.54, 0.244, 1.72, 0.035}},
-                                         {16, 64, 6, {1.48, 0.86, 0.435, 1.18, 0.55, 3.6, 2.41, 0.016, 1.7, 0.051}},
-                                         {16, 16, 6, {0.55, 2.02, 0.116, 0.71, 0, 0, 4.85, 0.022, 1.48, 0.042}}}},
+                                        {{64, 64, 3, {2.64, 0, 0.666, 0.728, 0.055, 2.82, 1.68, 0.193, 5.64, 0.044}},
+                                         {32, 32, 6, {2.28, 0, 0.49, 0.862, 0.448, 2.99, 1.9, 0.308, 4.04, 0.041}},
+                                         {64, 16, 6, {2, 0, 0.366, 1.02, 0.868, 3.13, 2.44, 0.176, 3.5, 0.048}},
+                                         {16, 64, 6, {2, 0, 0.364, 0.936, 0.842, 2.95, 2.39, 0.035, 3.36, 0.054}},
+                                         {16, 16, 6, {0.236, 1.75, 0.164, 0.477, 0, 0, 4.87, 0.018, 5, 0.043}}}},
                               tf32 = {7,
                                       MATMUL_TF32_DEPTH,
                                       2,
-                                      {{64, 64, 3, {1.56, 1.5, 0.848, 1.32, 0, 2.73, 1.22, 0.0821, 2.09, 0.0434}},
-                                       {32, 32, 5, {1.45, 1.13, 0.446, 1.03, 0.459, 2.89, 1.72, 0.191, 1.56, 0.0752}},
-                                       {64, 32, 5, {1.53, 1.25, 0.619, 1.52, 0.292, 3.06, 1.19, 0.177, 1.98, 0.0664}},
-                                       {32, 64, 5, {1.79, 1.04, 0.617, 1.58, 0.17, 2.9, 1.53, 0.0244, 2.77, 0.0571}},
-                                       {64, 16, 5, {1.8, 0.584, 0.448, 1.07, 0.579, 3.65, 2.47, 0.45, 2.4, 0.0933}},
-                                       {16, 64, 5, {1.35, 1.04, 0.438, 1.12, 0.572, 2.92, 2.15, 0.0286, 2.22, 0.0787}},
-                                       {16, 16, 4, {0.3, 2, 0.113, 0.405, 0, 0, 2.03, 0, 2.15, 0.106}}}},
+                                      {{64, 64, 3, {2.6, 0, 0.752, 1.24, 0.616, 2.2, 1.36, 0.44, 6.72, 0.063}},
+                                       {32, 32, 5, {2.02, 0, 0.358, 0.96, 1.22, 2.16, 2.28, 0.431, 6.97, 0.09}},
+                                       {64, 32, 5, {2.04, 0, 0.543, 1.41, 1.07, 2.31, 1.66, 0.375, 6.15, 0.078}},
+                                       {32, 64, 5, {2.13, 0, 0.535, 1.45, 1.09, 2.31, 1.66, 0.362, 8.73, 0.08}},
+                                       {64, 16, 5, {1.78, 0.162, 0.385, 0.925, 1.2, 3.18, 2.69, 0.5, 9, 0.106}},
+                                       {16, 64, 5, {1.89, 0.1, 0.38, 0.994, 1.19, 2.62, 2.36, 0.369, 9, 0.087}},
+                                       {16, 16, 4, {0.294, 2.1, 0.086, 0.335, 0, 0, 2.04, 0.011, 5.08, 0.109}}}},
                               f32 = {4,
                                      MATMUL_F32_DEPTH,
                                      6,
-                                     {{256, 128, 1, {4.4, 1.6, 2.9, 0.28, 0, 0, 2.5, 1.2, 3.6, 0.035}},
-                                      {128, 128, 2, {0.8, 5.0, 2.4, 1.1, 0, 0, 1.2, 2.8, 1.8, 0.04}},
-                                      {64, 64, 3, {0.628, 1.6, 0.439, 0.983, 0.796, 4.09, 1.2, 1.27, 1.54, 0.0439}},
-                                      {32, 64, 3, {1.54, 0.551, 0.305, 0.613, 0.854, 3.88, 2.14, 0.16, 2.82, 0.0305}}}};
+                                     {{256, 128, 1, {4.37, 1.55, 2.91, 0.263, 0, 0, 2.43, 1.19, 4.31, 0.034}},
+                                      {128, 128, 2, {0.687, 4.88, 2.39, 1.08, 0, 0, 1.03, 2.79, 4.46, 0.039}},
+                                      {64, 64, 3, {1.17, 1.09, 0.394, 0.885, 0.813, 2.87, 1.29, 1.24, 4.96, 0.044}},
+                                      {32, 64, 3, {1.69, 0.021, 0.276, 0.569, 1.19, 2.67, 2.04, 0.243, 6.03, 0.032}}}};
     return matmul_tiles_among(kernel, &mma, &ksplit, &tf32, &f32);
 }
 /* Before Hopper kernels do not begin early: fits to 6,000 runs of 230 products by an H100 taken for a GPU of 8.6, by
@@ -185,13 +188,8 @@ static inline matmul_ksplit_plan matmul_plan_tile(matmul_kernel kernel, int nth,
     const int shared = (kernel != MATMUL_F32 || tile.m <= 64) && tile.m * tile.n > MATMUL_WARPS_SHARE;
     if (shared) plan.parts = matmul_parts(plan.tiles, plan.steps, plan.places, tiles->least);
     plan.time = shared && (kernel != MATMUL_F32 || !early)
-                    ? matmul_fewest_parts(&plan, &tile.times, x, tiles->least, early ? 1 : 6)
-                    : matmul_time(&plan, &tile.times, x);
-    /* Long products of few rows or columns wait for the other operand, which tiles of 16 read once for every 16 of
-     * them. Of tiles of 64 the few fill a part. */
-    const int64_t few = x->m < x->n ? x->m : x->n, side = x->m < x->n ? tile.m : tile.n;
-    if (early && kernel == MATMUL_KSPLIT && plan.time > 12 && few <= 32 && x->k >= 512)
-        plan.time *= few > 16 ? side == 16 ? 1.25 : 1 : side == 64 ? 1.12 : 1;
+                    ? matmul_fewest_parts(&plan, &tile.times, x, tiles->least, early)
+                    : matmul_time(&plan, &tile.times, x, early);
     /* Few blocks of matmul_mma in a last round take as long as one alone. */
     const int64_t blocks = plan.tiles * plan.parts;
     if (kernel == MATMUL_MMA && blocks > plan.places)

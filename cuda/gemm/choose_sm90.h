@@ -224,7 +224,7 @@ static inline int gemm_m64_pays(const vb_matmul_args *x, double time, const vb_g
     const int64_t many = gemm_m64_turned(x) ? x->m : x->n;
     return x->k > 16 && 2 * many >= GEMM_M64_TILE && time < matmul_ksplit_time(x, gpu) &&
            time < matmul_copied_time(x, gpu) &&
-           (!matmul_operand_vectors(x) || time < 1.1 * matmul_plan_of(MATMUL_MMA, x, gpu).time);
+           (!matmul_operand_vectors(x) || time < matmul_plan_of(MATMUL_MMA, x, gpu).time);
 }
 static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {
     if (!matmul_operand_vectors(x) || !gemm_m64_fits(x, gpu)) return 0;
