@@ -154,23 +154,42 @@ static void check_cuts(void) {
               "tile %d", t);
     }
     const gemm_tile_shape named = gemm_tile_shape_of(TILE_128x192_PAIR), last = gemm_tile_shape_of(TILE_128x144_PAIR);
-    const gemm_tile_shape quad = gemm_tile_shape_of(TILE_64x128_QUAD);
+    const gemm_tile_shape quad = gemm_tile_shape_of(TILE_64x128_QUAD), split = gemm_tile_shape_of(TILE_128x192_SPLIT),
+                          split_quad = gemm_tile_shape_of(TILE_64x128_SPLIT_QUAD);
     CHECK(named.columns == 192 && named.blocks == 2 && last.columns == 144 && quad.rows == 64 && quad.columns == 128 &&
-              quad.blocks == 4,
+              quad.blocks == 4 && split.rows == 128 && split.columns == 192 && split.blocks == 2 &&
+              split_quad.rows == 64 && split_quad.blocks == 4 && gemm_tile_splits(TILE_128x192_SPLIT) &&
+              gemm_tile_splits(TILE_64x128_SPLIT_QUAD) && !gemm_tile_splits(TILE_64x128_QUAD) &&
+              !gemm_tile_splits(TILE_128x240_PAIR),
           "tiles by their names");
     for (int i = 0; i < 4000; i++) {
         vb_matmul_args x = product(VB_BF16, any_size(15), any_size(15), any_size(15));
         x.a_transposed = any_of(2), x.b_transposed = any_of(2);
         const int sms = any_of(4) == 0 ? 132 : 1 + any_of(64);
         const gemm_sm90_cut cut = gemm_sm90_cut_of(&x, sms);
+        const vb_matmul_args turned = gemm_sm90_turned(&x), back = gemm_sm90_turned(&turned),
+                             *const y = cut.turned ? &turned : &x;
+        CHECK(turned.m == x.n && turned.n == x.m && turned.a == x.b && turned.b_stride == x.a_stride &&
+                  turned.a_transposed == !x.b_transposed && turned.b_transposed == !x.a_transposed &&
+                  memcmp(&back, &x, sizeof x) == 0,
+              "a product turned twice");
         const gemm_tile_shape tile = gemm_tile_shape_of(cut.tile);
-        const int64_t blocks = gemm_tile_count(tile, x.m, x.n) * cut.ksplit * tile.blocks;
-        const int meets = cut.tile == TILE_128x128_PAIR && cut.ksplit == 2 && !x.a_transposed && blocks <= sms,
-                  clusters = tile.blocks == 1 && cut.ksplit <= GEMM_SM90_MOST_KSPLIT && blocks <= 2 * sms;
+        const int64_t blocks = (int64_t)cut.ksplit * tile.blocks, all = gemm_tile_count(tile, y->m, y->n) * blocks;
+        const int splits = gemm_tile_splits(cut.tile),
+                  meets = cut.tile == TILE_128x128_PAIR && cut.ksplit == 2 && !x.a_transposed && all <= sms,
+                  clusters = blocks <= GEMM_SM90_MOST_KSPLIT && all <= (splits ? 1 : 2) * sms;
         CHECK(cut.time > 0 && cut.tile < GEMM_SM90_TILES &&
-                  (cut.ksplit == 1 || ((meets || clusters) && vb_ceil_div(x.k, 64) >= 2 * cut.ksplit)),
-              "%ld x %ld x %ld on %d: tile %d, %d share k", (long)x.m, (long)x.k, (long)x.n, sms, cut.tile, cut.ksplit);
+                  (!cut.turned || (splits && x.m < x.n && x.m <= GEMM_SM90_MOST_TURNED)) &&
+                  (!splits || (all <= sms && (cut.turned || cut.ksplit > 1))) &&
+                  (cut.ksplit == 1 || ((meets || (clusters && (splits || tile.blocks == 1))) &&
+                                       vb_ceil_div(x.k, 64) >= 2 * cut.ksplit)),
+              "%ld x %ld x %ld on %d: tile %d, %d share k, turned %d", (long)x.m, (long)x.k, (long)x.n, sms, cut.tile,
+              cut.ksplit, cut.turned);
     }
+    vb_matmul_args few = product(VB_BF16, 147, 8336, 3360);
+    few.b_transposed = 1;
+    const gemm_sm90_cut cut = gemm_sm90_cut_of(&few, 132);
+    CHECK(cut.turned && cut.ksplit > 1, "147 rows: pairs copy A for each other and share k");
 }
 
 /* The smaller operand is turned where both run along k and are large, in the matrices and rows that a grid has. */

@@ -19,7 +19,17 @@ vb_status run_tile(const GemmPlan &plan, const vb_matmul_args &x, const GemmProb
         return launch_gemm_sm90<T, T, bm.value, bn.value, pair.value, A_MN, B_MN>(x.a, x.a_stride, x.k, x.b,
                                                                                   x.b_stride, x.k, x.type, p, stream);
     };
+    const auto split = [&](auto bm, auto bn) {
+        return launch_gemm_sm90<T, T, bm.value, bn.value, true, A_MN, B_MN, false, false, true>(
+            x.a, x.a_stride, x.k, x.b, x.b_stride, x.k, x.type, p, stream);
+    };
     switch (plan.tile) {
+    case TILE_128x192_SPLIT:
+    case TILE_128x192_SPLIT_QUAD: return split(Constant<128>(), Constant<192>());
+    case TILE_128x128_SPLIT:
+    case TILE_128x128_SPLIT_QUAD: return split(Constant<128>(), Constant<128>());
+    case TILE_64x128_SPLIT:
+    case TILE_64x128_SPLIT_QUAD: return split(Constant<64>(), Constant<128>());
     case TILE_128x256_PAIR:
     case TILE_128x256_QUAD: return run(Constant<128>(), Constant<256>(), Constant<1>());
     case TILE_128x256: return run(Constant<128>(), Constant<256>(), Constant<0>());
@@ -48,20 +58,21 @@ GemmPlan plan_of(const vb_matmul_args &x, int multiprocessors) {
     if (gemm_sm90_whole(&x)) return plan_gemm(x.m, x.k, x.n, multiprocessors);
     const gemm_sm90_cut cut = gemm_sm90_cut_of(&x, multiprocessors);
     const gemm_tile_shape tile = gemm_tile_shape_of(cut.tile);
-    return {cut.tile, cut.ksplit, 2048 / (tile.rows * tile.blocks)};
+    return {cut.tile, cut.ksplit, 2048 / (tile.rows * tile.blocks), cut.turned};
 }
 
 } // namespace
 
-vb_status gemm_sm90(const vb_matmul_args &x, vb_stream *stream) {
-    const GemmPlan plan = plan_of(x, multiprocessors(stream));
+vb_status gemm_sm90(const vb_matmul_args &product, vb_stream *stream) {
+    const GemmPlan plan = plan_of(product, multiprocessors(stream));
+    const vb_matmul_args x = plan.turned ? gemm_sm90_turned(&product) : product;
     const auto with = [&](auto t) {
         using T = decltype(t);
         const int steps = (int)ceil_div<int64_t>(x.k, product_depth);
         GemmProblem<T> p = {};
         p.c = static_cast<T *>(x.c), p.c_stride = x.c_stride, p.m = (int)x.m, p.n = (int)x.n, p.k = (int)x.k;
         p.steps = steps, p.ksplit = smaller(plan.ksplit, steps), p.group_rows = plan.group_rows;
-        p.pair = gemm_tile_shape_of(plan.tile).blocks;
+        p.pair = gemm_tile_shape_of(plan.tile).blocks, p.turned = plan.turned;
         return with_layouts(x, [&](auto a_t, auto b_t) {
             return run_tile<T, decltype(a_t)::value, !decltype(b_t)::value>(plan, x, p, stream);
         });

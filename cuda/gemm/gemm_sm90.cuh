@@ -11,8 +11,9 @@ namespace vb {
 // How a product is cut up into the tiles of choose_sm90.h.
 struct GemmPlan {
     gemm_tile tile;
-    int ksplit;     // blocks that share the k of a tile: 1 to 8; of pairs 1 or 2 (16-bit operands)
+    int ksplit;     // blocks that share the k of a tile: 1 to 8; of pairs 1 or 2 (16-bit operands), split ones up to 4
     int group_rows; // rows of tiles that are walked through together, column by column, so that L2 serves them
+    int turned = 0; // whether C turned is computed, whose rows are columns of B (of split pairs)
 };
 
 // The plan that should be fastest, by a model of a multiprocessor's time.

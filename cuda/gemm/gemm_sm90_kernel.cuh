@@ -10,6 +10,8 @@
 //           through distributed shared memory, in the order of their ranks, so that results do not vary. Two pairs that
 //           share k meet in memory, as a cluster of four would not find room everywhere. The last to come adds up: of
 //           two, the order does not matter
+//   split   pairs or quads of one cluster share k. Where A has few rows the turned product is computed: tiles' rows are
+//           columns of C, so that a pair reads B once, and copies A's tile for each other
 //
 // TMA reads zeros outside the matrices, and writes nothing there.
 #ifndef VB_CUDA_GEMM_SM90_KERNEL_CUH
@@ -32,7 +34,8 @@ struct GemmProblem {
     int m, n, k;
     int steps; // stages along k
     int ksplit, group_rows;
-    int pair = 2; // blocks of a cluster of a kernel of pairs: 2, or 4 of 16-bit products
+    int pair = 2; // blocks that copy B for each other, of a kernel of pairs: 2, or 4 of 16-bit products
+    int turned;   // of SPLIT kernels: whether C is written turned, C[n][m] with rows of c_stride
     int a_rows; // that are copied of a tile of A: fewer than BM where the matrix has no more; nobody reads the rest
     ScaledOperands scaled; // operands in two parts only
     const float *inverse, *bias; // linear layers only: 1 / scale of each row; the bias of a column, or null
@@ -45,22 +48,25 @@ struct GemmProblem {
 
 #ifdef VB_SM90A
 
-// Adds the partial sums of the cluster's blocks in shared memory, float[BM][width], and writes this block's share of C.
-template <int BM, int BN, bool TWO_PARTS, bool LINEAR, class Out>
-VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int width, int m0, int n0, unsigned rank) {
+// Adds the partial sums of blocks of the cluster in shared memory, float[ROWS][width], and writes a share of C[m][n]
+// from (m0, n0) on. The first of p.ksplit blocks has the rank first_rank, and each is `apart` from the one before; this
+// block is number `share`.
+template <int ROWS, int COLUMNS, bool TWO_PARTS, bool LINEAR, class Out>
+VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int width, int m, int n, int m0, int n0,
+                           int share, unsigned first_rank = 0, unsigned apart = 1) {
     constexpr int each = 4; // vectors of 4 columns that a thread has under way: latency takes the time
-    const int stride = p.ksplit * 256;
-    for (int first = rank * 256 + threadIdx.x - 128; first < BM * BN / 4; first += each * stride) {
+    const int stride = p.ksplit * 256, vectors = smaller(ROWS, m - m0) * (COLUMNS / 4);
+    for (int first = share * 256 + threadIdx.x - 128; first < vectors; first += each * stride) {
         float x[each][4] = {};
         unsigned at[each];
 #pragma unroll
         for (int u = 0; u < each; u++) {
-            const int i = smaller(first + u * stride, BM * BN / 4 - 1);
-            at[u] = i / (BN / 4) * width + i % (BN / 4) * 4;
+            const int i = smaller(first + u * stride, vectors - 1);
+            at[u] = i / (COLUMNS / 4) * width + i % (COLUMNS / 4) * 4;
         }
 #pragma unroll 4
         for (int s = 0; s < p.ksplit; s++) {
-            const unsigned remote = sm90::remote_address(tile, s);
+            const unsigned remote = sm90::remote_address(tile, first_rank + s * apart);
 #pragma unroll
             for (int u = 0; u < each; u++) {
                 const float4 part = sm90::load_remote(remote + at[u] * 4);
@@ -69,27 +75,27 @@ VB_DEVICE void reduce_tile(const GemmProblem<Out> &p, const float *tile, int wid
         }
 #pragma unroll
         for (int u = 0; u < each; u++) {
-            const int i = first + u * stride, row = m0 + i / (BN / 4), column = n0 + i % (BN / 4) * 4;
-            if (i >= BM * BN / 4 || row >= p.m || column >= p.n) continue;
+            const int i = first + u * stride, row = m0 + i / (COLUMNS / 4), column = n0 + i % (COLUMNS / 4) * 4;
+            if (i >= vectors || column >= n) continue;
             Vec<Out, 4> out;
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                if (TWO_PARTS && column + e < p.n) {
+                if (TWO_PARTS && column + e < n) {
                     const float2 of_row = p.scaled.a_scale[row], of_column = p.scaled.b_scale[column + e];
                     x[u][e] = not_finite(of_row, of_column) ? plain_element(p.scaled, row, column + e)
                                                             : scale_back(x[u][e], of_row, of_column);
                 }
-                if (LINEAR && column + e < p.n)
+                if (LINEAR && column + e < n)
                     x[u][e] = fmaf(x[u][e], p.inverse[row], p.bias ? p.bias[column + e] : 0.0f);
                 out.at[e] = from_float<Out>(x[u][e]);
             }
             Out *const c = p.c + row * p.c_stride + column;
-            if (p.n % 4 == 0) {
+            if (n % 4 == 0) {
                 *reinterpret_cast<Vec<Out, 4> *>(c) = out;
             } else {
 #pragma unroll
                 for (int e = 0; e < 4; e++)
-                    if (column + e < p.n) c[e] = out.at[e];
+                    if (column + e < n) c[e] = out.at[e];
             }
         }
     }
@@ -196,8 +202,8 @@ constexpr int held_columns = B_MN ? (BN + 63) / 64 * 64 : BN;
 
 // T is the type of the tiles, Out of C; where they differ, the operands are in two parts, or a LINEAR layer's. A is
 // stored [k][m] where A_MN, else [m][k], and B [k][n] where B_MN, else [n][k]. MEET: two pairs share the k of their
-// tiles.
-template <class T, class Out, int BM, int BN, bool PAIR, bool A_MN, bool B_MN, bool MEET, bool LINEAR>
+// tiles, in memory; SPLIT: pairs of a cluster do, or one computes the turned product.
+template <class T, class Out, int BM, int BN, bool PAIR, bool A_MN, bool B_MN, bool MEET, bool LINEAR, bool SPLIT>
 __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __grid_constant__ CUtensorMap a_map,
                                                                        const __grid_constant__ CUtensorMap b_map,
                                                                        const GemmProblem<Out> p) {
@@ -212,8 +218,11 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
     char *const ring =
         shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
     const int group = __shfl_sync(all_lanes, threadIdx.x / 128, 0); // the compiler then knows it to be uniform
-    const int cluster = PAIR ? pair : p.ksplit;
-    const unsigned rank = cluster > 1 ? sm90::cluster_rank() : 0;
+    static_assert(!SPLIT || (PAIR && !MEET && sizeof(Out) == sizeof(T)), "pairs of 16-bit products");
+    const int cluster = SPLIT ? pair * p.ksplit : PAIR ? pair : p.ksplit;
+    // Of a cluster that is split, so many blocks one after the other are a pair or a quad; these share k.
+    const unsigned in_cluster = cluster > 1 ? sm90::cluster_rank() : 0, part = SPLIT ? in_cluster / pair : 0,
+                   first_rank = part * pair, rank = in_cluster - first_rank;
     const int tiles_m = ceil_div(p.m, BM * pair), tiles_n = ceil_div(p.n, BN);
 
     if (threadIdx.x == 0) {
@@ -229,8 +238,9 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
     else __syncthreads();
     const int apart = MEET ? 2 * cluster : cluster; // blocks of a tile, or of a pair of them
     const int first_tile = blockIdx.x / apart, tile_step = gridDim.x / apart, half_of_k = MEET ? blockIdx.x / 2 % 2 : 0;
-    const int first_step = MEET ? p.steps * half_of_k / 2 : PAIR ? 0 : p.steps * (int)rank / p.ksplit;
-    const int last_step = MEET ? p.steps * (half_of_k + 1) / 2 : PAIR ? p.steps : p.steps * ((int)rank + 1) / p.ksplit;
+    const int of_k = MEET ? half_of_k : SPLIT ? (int)part : PAIR ? 0 : (int)rank;
+    const int parts = MEET ? 2 : PAIR && !SPLIT ? 1 : p.ksplit;
+    const int first_step = p.steps * of_k / parts, last_step = p.steps * (of_k + 1) / parts;
     const auto corner = [&](int tile, int &m0, int &n0) {
         const int2 at = tile_in_bands(tile, tiles_m, tiles_n, p.group_rows);
         m0 = (at.x * pair + (PAIR ? rank : 0)) * BM;
@@ -279,19 +289,20 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
                     } else {
                         sm90::copy_box(a, &a_map, barrier, k, m0);
                     }
-                    if (!has_b) copy_b<held, PAIR, B_MN>(b, &b_map, barrier, n0, k, rank, sm90::NoHint(), pair);
+                    if (!has_b)
+                        copy_b<held, PAIR, B_MN>(b, &b_map, barrier, n0, k, rank, sm90::NoHint(), pair, first_rank);
                     at.advance();
                 }
             }
         }
         __syncwarp();
-        if (!PAIR && p.ksplit > 1) sm90::cluster_sync();
+        if ((SPLIT || !PAIR) && p.ksplit > 1) sm90::cluster_sync();
     } else {
         sm90::registers_grow<232>();
         const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
         constexpr int a_offset = BM == 128 ? 64 * sm90::row_bytes : 0;
         constexpr int b_offset = BM == 128 ? 0 : B_MN ? N / 64 * product_depth * sm90::row_bytes : N * sm90::row_bytes;
-        const auto release = [&](int stage) { release_stage<PAIR>(&empty[stage], lane, pair); };
+        const auto release = [&](int stage) { release_stage<PAIR>(&empty[stage], lane, pair, first_rank); };
         StageAt<Stage::count> at(0);
         for (int tile = first_tile; tile < tiles_m * tiles_n; tile += tile_step) {
             int m0, n0;
@@ -301,6 +312,29 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
                                                                  consumer * a_offset, consumer * b_offset, release);
 
             const int row = (BM == 128 ? consumer * 64 : 0) + warp * 16, column = BM == 128 ? 0 : consumer * N;
+            if constexpr (SPLIT) { // a cluster has one tile
+                // Rows of the fragments lie in different banks, also of a tile that is written turned.
+                const int width = p.turned ? BM + 4 : BN + 8;
+                float *const partial = (float *)ring;
+                group_sync(1, 256); // both consumers have read the last stage
+#pragma unroll
+                for (int j = 0; j < N / 8; j++)
+#pragma unroll
+                    for (int h = 0; h < 2; h++) {
+                        const int i = 4 * j + 2 * h, r = row + lane / 4 + 8 * h, c = column + 8 * j + lane % 4 * 2;
+                        if (p.turned)
+                            partial[c * width + r] = sum[i], partial[(c + 1) * width + r] = sum[i + 1];
+                        else
+                            *reinterpret_cast<float2 *>(partial + r * width + c) = make_float2(sum[i], sum[i + 1]);
+                    }
+                if (p.ksplit > 1) sm90::cluster_sync();
+                else group_sync(1, 256);
+                if (p.turned)
+                    reduce_tile<BN, BM, false, false>(p, partial, width, p.n, p.m, n0, m0, part, rank, pair);
+                else
+                    reduce_tile<BM, BN, false, false>(p, partial, width, p.m, p.n, m0, n0, part, rank, pair);
+                break;
+            }
             if (!PAIR && p.ksplit > 1) {
                 constexpr int width = BN + 8; // rows of the fragments in different banks
                 float *const partial = (float *)ring;
@@ -314,7 +348,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
                                                     lane % 4 * 2) = make_float2(sum[i], sum[i + 1]);
                     }
                 sm90::cluster_sync();
-                reduce_tile<BM, BN, TWO_PARTS, LINEAR>(p, partial, width, m0, n0, rank);
+                reduce_tile<BM, BN, TWO_PARTS, LINEAR>(p, partial, width, p.m, p.n, m0, n0, rank);
                 continue;
             }
             if constexpr (MEET)
@@ -332,7 +366,8 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __g
 }
 
 // Enqueues the product of two operands that the maps describe.
-template <class T, class Out, int BM, int BN, bool PAIR, bool A_MN, bool B_MN, bool MEET = false, bool LINEAR = false>
+template <class T, class Out, int BM, int BN, bool PAIR, bool A_MN, bool B_MN, bool MEET = false, bool LINEAR = false,
+          bool SPLIT = false>
 vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_depth, const void *b, int64_t b_stride,
                            int64_t b_depth, vb_dtype type, GemmProblem<Out> p, vb_stream *stream) {
     using Stage = ProductStage<BM, held_columns<BN, B_MN>>;
@@ -346,16 +381,17 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_depth, con
     else
         VB_TRY(sm90::tensor_map(&b_map, b, type, b_depth, p.n, b_stride, Stage::b_columns / pair, stream));
     const int64_t tiles = ceil_div<int64_t>(p.m, BM * pair) * ceil_div<int64_t>(p.n, BN);
-    const int cluster = PAIR ? pair : p.ksplit, blocks = MEET ? 4 : cluster; // of a tile, or of a pair of them
+    const int cluster = SPLIT ? pair * p.ksplit : PAIR ? pair : p.ksplit;
+    const int blocks = MEET ? 4 : cluster; // of a tile, or of a pair of them
     if (MEET) { // of few tiles: gemm_sm90_cut_of
         void *meeting;
         VB_TRY(workspace(&meeting, tiles * 2 * 2 * BM * BN * (int64_t)sizeof(float), stream));
         p.meeting = (float *)meeting, p.arrived = counters(stream);
     }
-    const int64_t most = MEET || p.ksplit > 1 ? tiles : vb_clusters_at_once(cluster, multiprocessors(stream));
+    const int64_t most = MEET || SPLIT || p.ksplit > 1 ? tiles : vb_clusters_at_once(cluster, multiprocessors(stream));
     return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), product_threads,
-                          Stage::shared_bytes, gemm_sm90_kernel<T, Out, BM, BN, PAIR, A_MN, B_MN, MEET, LINEAR>, a_map,
-                          b_map, p);
+                          Stage::shared_bytes, gemm_sm90_kernel<T, Out, BM, BN, PAIR, A_MN, B_MN, MEET, LINEAR, SPLIT>,
+                          a_map, b_map, p);
 }
 
 } // namespace vb

@@ -64,13 +64,13 @@ struct StageOf {
 };
 
 // Copies a stage of B: N columns from `n` on, 64 of k from `k` on. B is stored [k][n] where MN, else [n][k]. Of a PAIR
-// of so many blocks, each copies its share of every box to all. Addresses are computed in the caller's type of integer,
-// Rank.
+// of so many blocks, each copies its share of every box to all; `first` is the rank of the first of them in the
+// cluster, `rank` is counted from there. Addresses are computed in the caller's type of integer, Rank.
 template <int N, bool PAIR, bool MN, class Rank, class Hint = sm90::NoHint>
 VB_DEVICE void copy_b(char *b, const CUtensorMap *map, uint64_t *barrier, int n, int k, Rank rank, Hint hint = {},
-                      int blocks = 2) {
+                      int blocks = 2, unsigned first = 0) {
     const int box = (MN ? product_depth : (N + 15) / 16 * 16) / (PAIR ? blocks : 1);
-    const unsigned short all = (unsigned short)((1 << blocks) - 1);
+    const unsigned short all = (unsigned short)(((1 << blocks) - 1) << first);
     if (MN) {
 #pragma unroll
         for (int i = 0; i < N / 64; i++) {
@@ -88,9 +88,9 @@ VB_DEVICE void copy_b(char *b, const CUtensorMap *map, uint64_t *barrier, int n,
 
 // Tells that a warp has read the stage of this barrier. Of a PAIR, all its blocks copy the stage, and all are told.
 template <bool PAIR>
-VB_DEVICE void release_stage(uint64_t *empty, int lane, int blocks = 2) {
+VB_DEVICE void release_stage(uint64_t *empty, int lane, int blocks = 2, unsigned first = 0) {
     if (PAIR) {
-        if (lane < blocks) sm90::barrier_arrive_remote(empty, lane);
+        if (lane < blocks) sm90::barrier_arrive_remote(empty, first + lane);
     } else if (lane == 0) {
         sm90::barrier_arrive(empty);
     }

@@ -145,6 +145,7 @@ func matMulWithOp() *Op {
 		Case{Label: "quads", Dims: []int{1, 5648, 72, 264}, Flags: "tn"}, Case{Label: "pairs", Dims: []int{1, 2844, 72, 656}, Flags: "nt"},
 		Case{Label: "pairs", Dims: []int{1, 3624, 72, 520}, Flags: "tt"}, Case{Label: "two_blocks", Dims: []int{230, 85, 40, 72}, Flags: "nn"},
 		Case{Label: "pairs", Dims: []int{66, 136, 264, 136}, Flags: "nt"}, Case{Label: "pairs", Dims: []int{66, 136, 264, 136}, Flags: "tn"},
+		Case{Label: "split_pairs", Dims: []int{1, 88, 784, 704}, Flags: "tn"}, Case{Label: "turned_pairs", Dims: []int{1, 66, 1208, 1160}, Flags: "nt"},
 		Case{Label: "odd_shared_terms", Dims: []int{1, 65, 4001, 384}, Flags: "nn"},
 		Case{Label: "odd_columns", Dims: []int{1, 65, 72, 641}, Flags: "nt"}, Case{Label: "odd_columns", Dims: []int{33, 65, 72, 385}, Flags: "nt"},
 		Case{Label: "odd_columns", Dims: []int{33, 65, 72, 641}, Flags: "nt"}, Case{Label: "odd_columns", Dims: []int{33, 65, 72, 641}, Flags: "nn"})...)
