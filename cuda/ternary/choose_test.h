@@ -135,21 +135,40 @@ static void test_ternary(void) {
     b.m = 2;
     CHECK(choose_bit_linear(&b, &gpus[7]).blocks == 0, "two rows are composed");
     ternary_bits bits;
+    ternary_columns columns;
     vb_tmac_matmul_args t = {0};
     t.m = 40, t.n = 1, t.k = 512, t.groups = 4, t.weights = ALIGNED;
-    CHECK(tmac_slices(&t) == 4 && choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC, "a slice a group");
+    const vb_gpu *const hopper = &gpus[7], *const ampere = &gpus[4];
+    CHECK(tmac_slices(&t) == 4 && choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC, "a slice a group");
     t.groups = 2;
-    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_TILES, "a unit a group");
-    CHECK(choose_tmac_matmul(&t, &bits, &gpus[0]) == TERNARY_TMAC, "no tensor cores");
-    t.groups = 1;
-    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.blocks > 0, "a column");
+    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC_COLUMNS, "a unit a group");
+    CHECK(choose_tmac_matmul(&t, &bits, &columns, ampere) == TERNARY_TMAC_TILES, "before Hopper");
+    CHECK(choose_tmac_matmul(&t, &bits, &columns, &gpus[0]) == TERNARY_TMAC, "no tensor cores");
+    t.lut = (const float *)ALIGNED;
+    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC_TABLE, "a table that is given");
+    t.lut = NULL, t.groups = 1;
+    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC_BITS && bits.blocks > 0, "a column");
     t.k = 2560;
-    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.units == 1 &&
+    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC_BITS && bits.units == 1 &&
               bits.stages == TERNARY_BITS_STAGES_SHORT_ROWS, "short rows");
     t.k = 512 * 28;
-    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_BITS && bits.units == 2, "28 warps");
+    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC_BITS && bits.units == 2, "28 warps");
     t.k = 512 * 29;
-    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC_TILES, "29 warps");
+    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC_COLUMNS, "29 warps");
     t.k = 500;
-    CHECK(choose_tmac_matmul(&t, &bits, &gpus[7]) == TERNARY_TMAC, "rows of 125 bytes");
+    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC, "rows of 125 bytes");
+    for (int i = 0; i < 20000; i++) {
+        t.m = any_size(16), t.n = any_size(10), t.k = 64 * any_size(9), t.groups = 1;
+        if (choose_tmac_matmul(&t, &bits, &columns, hopper) != TERNARY_TMAC_COLUMNS) continue;
+        const ternary_columns *const c = &columns;
+        const int64_t units = vb_ceil_div(t.k, TERNARY_TMAC_UNIT);
+        CHECK(c->cluster >= 1 && c->cluster <= TERNARY_COLUMNS_CLUSTER, "%d blocks a cluster", c->cluster);
+        CHECK((c->cluster - 1) * (int64_t)c->units < units && c->cluster * (int64_t)c->units >= units,
+              "%d blocks of %d units of %ld", c->cluster, c->units, (long)units);
+        CHECK(4 * c->fours * c->shares >= t.n && c->shares <= 65535, "%ld shares", (long)c->shares);
+        CHECK(c->blocks * c->threads * c->turns >= t.m && c->threads <= TERNARY_COLUMNS_THREADS, "%ld blocks",
+              (long)c->blocks);
+        CHECK(c->blocks * c->cluster <= INT32_MAX && c->shared_bytes <= hopper->shared_bytes - 1024, "%ld bytes",
+              (long)c->shared_bytes);
+    }
 }
