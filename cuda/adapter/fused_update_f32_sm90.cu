@@ -133,7 +133,7 @@ VB_DEVICE float4 four_of_x(const char *x, int row, int nth, int shift) {
 
 template <int RANKS, bool ALIGNED>
 __global__ void __launch_bounds__(product_threads, 1)
-    fused_update_f32_sm90_kernel(const __grid_constant__ CUtensorMap v_map, const __grid_constant__ CUtensorMap u_map,
+    fused_update_f32_sm90_kernel(VB_IN_PLACE CUtensorMap v_map, VB_IN_PLACE CUtensorMap u_map,
                                  const UpdateF32 p) {
 #ifdef VB_SM90A
     using Stage = UpdateF32Stage<RANKS, ALIGNED>;

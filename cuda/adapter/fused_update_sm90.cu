@@ -127,9 +127,9 @@ VB_DEVICE void loads_of_cluster_fence() { asm volatile("fence.proxy.async.shared
 // V is stored [r][k] where V_KMAJOR, else [k][r].
 template <class T, int RANKS, int ROWS, bool PAIR, bool V_KMAJOR>
 __global__ void __launch_bounds__(product_threads, 1)
-    fused_update_sm90_kernel(const __grid_constant__ CUtensorMap x_map, const __grid_constant__ CUtensorMap v_map,
-                             const __grid_constant__ CUtensorMap u_map, const __grid_constant__ CUtensorMap out_map,
-                             const __grid_constant__ CUtensorMap codes_map, const UpdateSm90<T> p) {
+    fused_update_sm90_kernel(VB_IN_PLACE CUtensorMap x_map, VB_IN_PLACE CUtensorMap v_map,
+                             VB_IN_PLACE CUtensorMap u_map, VB_IN_PLACE CUtensorMap out_map,
+                             VB_IN_PLACE CUtensorMap codes_map, const UpdateSm90<T> p) {
 #ifdef VB_SM90A
     using Stage = UpdateStage<RANKS, ROWS>;
     constexpr int pair = PAIR ? 2 : 1, halves = 128 / ROWS; // of k and of the columns, for the warpgroups

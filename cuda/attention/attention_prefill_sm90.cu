@@ -173,8 +173,8 @@ VB_DEVICE void store_row(TQ *target, const float (&out)[DIMS / 2], int h, float 
 // `own_rows` rows. Where `tokens` is not 0, they are boxes of q_map of so many tokens, else threads copy queries.
 template <class TQ, class TO, class TKV, int DIMS, bool SHARED_ROWS>
 __global__ void __launch_bounds__(threads, 1)
-    attention_prefill_sm90_kernel(const __grid_constant__ CUtensorMap q_map, const __grid_constant__ CUtensorMap k_map,
-                                  const __grid_constant__ CUtensorMap v_map, const AttentionShape a, int own_rows,
+    attention_prefill_sm90_kernel(VB_IN_PLACE CUtensorMap q_map, VB_IN_PLACE CUtensorMap k_map,
+                                  VB_IN_PLACE CUtensorMap v_map, const AttentionShape a, int own_rows,
                                   int tokens, const Heads heads, unsigned *tickets, unsigned *flags) {
 #ifdef VB_SM90A
     using Tile = PrefillTile<DIMS, SHARED_ROWS>;

@@ -94,7 +94,7 @@ constexpr int x_bytes_of = (X_MN ? tile_rows / 2 : TOKENS) * sm90::row_bytes;
 
 template <class T, int TOKENS, bool W_MN, bool X_MN>
 __global__ void __launch_bounds__(threads, 2)
-    gemm_m64_kernel(const __grid_constant__ CUtensorMap w_map, const __grid_constant__ CUtensorMap x_map,
+    gemm_m64_kernel(VB_IN_PLACE CUtensorMap w_map, VB_IN_PLACE CUtensorMap x_map,
                     const Problem<T> p) {
 #ifdef VB_SM90A
     constexpr int eights = TOKENS / 8, x_bytes = x_bytes_of<TOKENS, X_MN>;

@@ -204,8 +204,8 @@ constexpr int held_columns = B_MN ? (BN + 63) / 64 * 64 : BN;
 // stored [k][m] where A_MN, else [m][k], and B [k][n] where B_MN, else [n][k]. MEET: two pairs share the k of their
 // tiles, in memory; SPLIT: pairs of a cluster do, or one computes the turned product.
 template <class T, class Out, int BM, int BN, bool PAIR, bool A_MN, bool B_MN, bool MEET, bool LINEAR, bool SPLIT>
-__global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(const __grid_constant__ CUtensorMap a_map,
-                                                                       const __grid_constant__ CUtensorMap b_map,
+__global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLACE CUtensorMap a_map,
+                                                                       VB_IN_PLACE CUtensorMap b_map,
                                                                        const GemmProblem<Out> p) {
 #ifdef VB_SM90A
     constexpr int held = held_columns<BN, B_MN>;

@@ -232,8 +232,8 @@ VB_DEVICE void convert_strips(const Conversion &of, int64_t index, unsigned *scr
 #endif
 
 template <int PARTS>
-__global__ __launch_bounds__(convert_threads, 2) void convert_kernel(const __grid_constant__ Conversion a,
-                                                                     const __grid_constant__ Conversion b) {
+__global__ __launch_bounds__(convert_threads, 2) void convert_kernel(VB_IN_PLACE Conversion a,
+                                                                     VB_IN_PLACE Conversion b) {
 #ifdef VB_SM90A
     __shared__ __align__(8) unsigned scratch[strip];
     if (threadIdx.x < strip) scratch[threadIdx.x] = 0;

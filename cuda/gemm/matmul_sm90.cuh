@@ -95,8 +95,7 @@ VB_DEVICE bool meet_others(float *meeting, unsigned *arrived, float (&sum)[N], i
 
 template <class T, class Out, int BN, bool A_MN, bool B_MN, int PARTS>
 __global__ void __launch_bounds__(block_threads<BN, PARTS>, most_blocks<BN, PARTS>)
-    matmul_sm90_kernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
-                       const Problem<Out> p) {
+    matmul_sm90_kernel(VB_IN_PLACE CUtensorMap a_map, VB_IN_PLACE CUtensorMap b_map, const Problem<Out> p) {
 #ifdef VB_SM90A
     using Ring = ProductStage<tile_m, BN>;
     constexpr bool shares = most_blocks<BN, PARTS> > 1;

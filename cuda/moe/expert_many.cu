@@ -64,7 +64,7 @@ vb_status halve(Halves *to, void *memory, const float *x, const int *order, int 
 // ---- the product ----------------------------------------------------------------------------------------------------
 
 template <class Block>
-__global__ void __launch_bounds__(unit_threads) expert_many_kernel(const __grid_constant__ ExpertProduct p) {
+__global__ void __launch_bounds__(unit_threads) expert_many_kernel(VB_IN_PLACE ExpertProduct p) {
 #if defined(VB_HAS_MMA) && !defined(VB_SM90A)
     using P = Packed<Block>;
     constexpr int stage_halves = tile_choices * stage_depth, chunks = stage_halves / 8 / unit_threads,

@@ -44,7 +44,7 @@ struct ExpertShape {
 
 template <class Block>
 __global__ void __launch_bounds__(unit_threads, 2)
-    expert_many_sm90_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ ExpertProduct p) {
+    expert_many_sm90_kernel(VB_IN_PLACE CUtensorMap x, VB_IN_PLACE ExpertProduct p) {
 #ifdef VB_SM90A
     using P = Packed<Block>;
     using S = ExpertShape<Block>;

@@ -188,14 +188,14 @@ VB_DEVICE void mma_product(const half *x, const Product &product, int index) {
 
 template <class Block, int TOKENS, int TILES, bool SWIGLU>
 __global__ void __launch_bounds__(MmaShape<Block, TOKENS, TILES>::threads, MmaShape<Block, TOKENS, TILES>::blocks)
-    mma_kernel(const half *x, const __grid_constant__ Product product) {
+    mma_kernel(const half *x, VB_IN_PLACE Product product) {
     mma_product<Block, TOKENS, TILES, SWIGLU>(x, product, blockIdx.x);
 }
 
 // Two products of the same rows of x, by weights of types A and B.
 template <class A, class B, int TOKENS, int TILES>
 __global__ void __launch_bounds__(MmaShape<A, TOKENS, TILES>::threads, MmaShape<A, TOKENS, TILES>::blocks)
-    mma_two_kernel(const half *x, const __grid_constant__ Product first, const __grid_constant__ Product second) {
+    mma_two_kernel(const half *x, VB_IN_PLACE Product first, VB_IN_PLACE Product second) {
     if ((int)blockIdx.x < first.units) mma_product<A, TOKENS, TILES, false>(x, first, blockIdx.x);
     else mma_product<B, TOKENS, TILES, false>(x, second, (int)blockIdx.x - first.units);
 }

@@ -130,7 +130,7 @@ struct EarlyProduct : Product {
 
 template <class Block, int TOKENS, bool SWIGLU>
 __global__ void __launch_bounds__(wgmma_threads, 1)
-    wgmma_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ EarlyProduct product) {
+    wgmma_kernel(VB_IN_PLACE CUtensorMap x, VB_IN_PLACE EarlyProduct product) {
 #ifdef VB_SM90A
     using P = Packed<Block>;
     using S = WgmmaShape<TOKENS>;

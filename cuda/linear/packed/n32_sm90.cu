@@ -107,7 +107,7 @@ VB_DEVICE void finish_swiglu(const Product &p, const Unit &unit, const float *su
 
 template <class Block>
 __global__ void __launch_bounds__(unit_threads, 2)
-    n32_sm90_kernel(const __grid_constant__ CUtensorMap x, const __grid_constant__ Product product) {
+    n32_sm90_kernel(VB_IN_PLACE CUtensorMap x, VB_IN_PLACE Product product) {
 #ifdef VB_SM90A
     using P = Packed<Block>;
     using S = N32Sm90Shape<Block>;

@@ -539,6 +539,18 @@ VB_DEVICE Quantization quantization_of(const float4 (&v)[COUNT]) {
     return {amax <= 8e-31f ? 0.0f : amax * (1.0f / 16256.0f), amax > 8e-31f ? __fdividef(16256.0f, amax) : 0.0f};
 }
 
+// The sum of four signed bytes.
+VB_DEVICE int sum_of_bytes(uint32_t bytes) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 610
+    return __dp4a(static_cast<int>(bytes), 0x01010101, 0);
+#else
+    int sum = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) sum += static_cast<signed char>(bytes >> (8 * i));
+    return sum;
+#endif
+}
+
 // Four elements as bytes, and their sums.
 struct QuantizedWord {
     uint32_t high, low;
@@ -556,8 +568,8 @@ VB_DEVICE QuantizedWord quantize_word(float4 v, float inverse) {
     // 7 bits, whose sign is extended to 8
     const uint32_t low = (__byte_perm(first, second, 0x7632) >> 1) ^ 0x40404040u;
     word.low = low | (low & 0x40404040u) << 1;
-    word.high_sum = __dp4a(static_cast<int>(word.high), 0x01010101, 0);
-    word.low_sum = __dp4a(static_cast<int>(word.low), 0x01010101, 0);
+    word.high_sum = sum_of_bytes(word.high);
+    word.low_sum = sum_of_bytes(word.low);
     return word;
 }
 // Adds the sums over groups of `lanes` neighbours, both in one register: they stay below 2^15.

@@ -110,7 +110,7 @@ VB_DEVICE void reduce(const Problem &p, const float *sums, int row0, unsigned ra
 // NARROWED: x_map describes the rows that narrow_kernel wrote.
 template <class T, int TOKENS, bool NARROWED>
 __global__ void __launch_bounds__(threads, 1)
-    n64_kernel(const __grid_constant__ CUtensorMap map, const __grid_constant__ CUtensorMap x_map, const Problem p) {
+    n64_kernel(VB_IN_PLACE CUtensorMap map, VB_IN_PLACE CUtensorMap x_map, const Problem p) {
 #ifdef VB_SM90A
     using S = Shape<TOKENS>;
     constexpr bool scaled = Scaled<T>::value && !NARROWED;
