@@ -2,14 +2,15 @@
 """Measure products of int8 activations and two-bit weights beside Microsoft's BitNet kernel and cuBLAS in bf16.
 
     make lib && python3 scripts/bench_w2a8.py --microsoft BitNet/gpu/bitnet_kernels [--ways] [--out FILE.jsonl]
-    python3 scripts/bench_w2a8.py --tmac [--columns 1 128 512] [--out FILE.jsonl]
+    python3 scripts/bench_w2a8.py --tmac [--gpu] [--columns 1 128 512] [--out FILE.jsonl]
 
 --microsoft is the folder with bitnet_kernels.cu, which is compiled into a temporary folder. Every side runs as a graph of calls
 whose weights rotate over more memory than the L2 holds, and replays alternate: a figure is the median replay divided by the
 calls in it, at least 100, since a graph's start takes as long as a call or two. Results are compared first: ours with integers
 exactly, Microsoft's with ours. --ways measures every way of computing (block, lanes, tile, grid, loads, dp4a) for each shape.
 --random N draws so many more shapes. --tmac measures vb_tmac_matmul instead, which takes float activations, beside W2A8 on the
-GPU and beside itself on the CPU: with one thread and with all, weights from memory there too, for each number of columns. --out
+GPU, alone and behind vb_norm_quantize of the floats, and beside itself on the CPU (--gpu leaves these out): with one thread and
+with all, weights from memory there too, for each number of columns. --out
 writes a line a shape and peer; the roofline is the time of reading the weights at the rate of a copy measured in the same run.
 """
 import argparse
@@ -68,6 +69,11 @@ def microsoft(codes):
     return out.to(torch.uint8)
 
 
+class NormQuantize(Arguments):  # vb_norm_quantize_args
+    _fields_ = SIZE + [(name, pointer) for name in ("codes", "scales", "activations", "up", "norm")]
+    _fields_ += [("rows", int64), ("cols", int64), ("activation", ctypes.c_int), ("eps", ctypes.c_float), ("normed", ctypes.c_int)]
+
+
 class TMAC(Arguments):  # vb_tmac_matmul_args
     _fields_ = SIZE + [(name, pointer) for name in ("out", "weights", "activations", "lut", "scales", "norm")]
     _fields_ += [(name, int64) for name in ("m", "n", "k", "groups")]
@@ -95,10 +101,10 @@ def cpu_times(library, memory, n, k, columns, threads, rounds=9):
     return statistics.median(times[3:])
 
 
-def tmac(library, shapes, columns, replays, device, command):
+def tmac(library, shapes, columns, gpu, replays, device, command):
     rows, cores = [], os.cpu_count()
-    memory = torch.randint(0, 255, (512 << 20,), dtype=torch.uint8)  # more than the CPU's caches
-    print(f"{'n x k':>14} {'columns':>7} {'T-MAC us':>9} {'W2A8':>7} {'ratio':>6} {f'CPU, {cores}':>9} {'ratio':>6} {'CPU, 1':>9} {'ratio':>6} {'error':>8}")
+    memory = None if gpu else torch.randint(0, 255, (512 << 20,), dtype=torch.uint8)  # more than the CPU's caches
+    print(f"{'n x k':>14} {'columns':>7} {'error':>8} {'T-MAC us':>9}  peers, us and by T-MAC's")
     for n, k, m in [(n, k, m) for m in columns for n, k in shapes]:
         torch.manual_seed(n + k)
         codes = torch.randint(0, 3, (n, k), device="cuda", dtype=torch.uint8)
@@ -111,6 +117,7 @@ def tmac(library, shapes, columns, replays, device, command):
         codes8 = torch.randint(-127, 128, (m, k), device="cuda", dtype=torch.int8)
         out, sums = torch.empty(n, m, device="cuda"), torch.empty(m, n, device="cuda")
         s, ws = torch.full((m,), 31.5, device="cuda"), torch.tensor([0.75], device="cuda")
+        x_rows, s_rows = x.t().contiguous(), torch.empty(m, device="cuda")
 
         def look_up(w):
             a = TMAC(m=n, n=m, k=k, groups=1, settled=1)
@@ -123,6 +130,12 @@ def tmac(library, shapes, columns, replays, device, command):
             a.activation_scales, a.weight_scales = s.data_ptr(), ws.data_ptr()
             library.call("vb_w2a8_gemv", ctypes.byref(a), library.stream)
 
+        def rounded(w):
+            a = NormQuantize(rows=m, cols=k)
+            a.codes, a.scales, a.activations = codes8.data_ptr(), s_rows.data_ptr(), x_rows.data_ptr()
+            library.call("vb_norm_quantize", ctypes.byref(a), library.stream)
+            w2a8(w)
+
         torch.cuda.synchronize()
         look_up(weights[0])
         library.synchronize()
@@ -130,14 +143,16 @@ def tmac(library, shapes, columns, replays, device, command):
         error = ((out.double() - exact).pow(2).mean() / exact.pow(2).mean()).sqrt().item()
         assert error < 0.005, f"{n} x {k}, {m} columns: error {error}"
         least = 100 if m <= 16 else 10
-        ours, beside = alternate([library.graph(calls_of(look_up, weights, least)), library.graph(calls_of(w2a8, wide, least))], replays)
+        ours, *times = alternate([library.graph(calls_of(call, w, least)) for call, w in ((look_up, weights), (w2a8, wide), (rounded, wide))], replays)
         library.release()
-        many, one = cpu_times(library, memory, n, k, m, cores), cpu_times(library, memory, n, k, m, 1, rounds=9 if m <= 16 else 3)
-        print(f"{n:>6} x {k:<5} {m:7} {ours:9.2f} {beside:7.2f} {beside / ours:6.2f} {many:9.1f} {many / ours:6.1f} {one:9.1f} {one / ours:6.1f} {error:8.1e}  {kernel}", flush=True)
+        peers = ["W2A8", "NormQuantize and W2A8"]
+        if not gpu:
+            times += [cpu_times(library, memory, n, k, m, cores), cpu_times(library, memory, n, k, m, 1, rounds=9 if m <= 16 else 3)]
+            peers += [f"the CPU, {cores} threads", "the CPU, one thread"]
+        print(f"{n:>6} x {k:<5} {m:7} {error:8.1e} {ours:9.2f} ", ", ".join(f"{what} {us:.2f} {us / ours:.2f}" for what, us in zip(peers, times)), kernel, flush=True)
         case = f"{n}x{k}" + (f" n={m}" if m > 1 else "") + " on CUDA"
-        for what, us in ("W2A8", beside), (f"the CPU, {cores} threads", many), ("the CPU, one thread", one):
-            rows.append(dict(suite="tmac", case=f"{case} beside {what}", ours=round(ours, 3), peer=round(us, 3), unit="us", ratio=round(us / ours, 3),
-                             roofline=None, error=float(f"{error:.2g}"), device=device, command=command))
+        rows += [dict(suite="tmac", case=f"{case} beside {what}", ours=round(ours, 3), peer=round(us, 3), unit="us", ratio=round(us / ours, 3),
+                      roofline=None, error=float(f"{error:.2g}"), device=device, command=command) for what, us in zip(peers, times)]
     return rows
 
 
@@ -153,6 +168,7 @@ def main():
     parser.add_argument("--microsoft", help="folder with bitnet_kernels.cu")
     parser.add_argument("--ways", action="store_true")
     parser.add_argument("--tmac", action="store_true")
+    parser.add_argument("--gpu", action="store_true", help="--tmac without the CPU")
     parser.add_argument("--columns", type=int, nargs="+", default=[1], help="of --tmac")
     parser.add_argument("--random", type=int, default=0)
     parser.add_argument("--library", type=pathlib.Path, default=pathlib.Path("build/cuda/libvibrant_cuda.so"))
@@ -166,7 +182,7 @@ def main():
     draw = random.Random(7)
     drawn = [(draw.randrange(100, 12000), 64 * draw.randrange(4, 160)) for _ in range(args.random)]
     if args.tmac:
-        rows = tmac(library, SHAPES + drawn, args.columns, args.replays, device, command)
+        rows = tmac(library, SHAPES + drawn, args.columns, args.gpu, args.replays, device, command)
         if args.out:
             suites.replace(args.out, rows)
         return
