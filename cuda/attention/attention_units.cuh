@@ -59,6 +59,18 @@ struct Unit {
             }
         }
     }
+    // Copies a key and a value to a row of units that are there.
+    static VB_DEVICE void copy_row(unsigned keys, unsigned values, int row, const char *key, const char *value, int dim,
+                                   int lane) {
+#pragma unroll
+        for (int first = 0; first < 2 * chunks; first += 32) {
+            const int chunk = (first + lane) % chunks;
+            const bool second = first + lane >= chunks;
+            if (2 * chunks >= 32 || lane < 2 * chunks)
+                copy_async((second ? values : keys) + place(row, chunk), (second ? value : key) + chunk * 16,
+                           chunk * 8 < dim);
+        }
+    }
     template <int NT>
     static VB_DEVICE void multiply_keys(float (&score)[NT][4], const char *shared, int keys,
                                         const uint4 (&q)[NT][DIMS / 32], int, int lane) {
