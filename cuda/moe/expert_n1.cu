@@ -106,13 +106,14 @@ struct DownOut {
     }
     VB_DEVICE float4 read(const N1Input &in, int tile, int k, bool inside) const {
         const int choice = row_tiles.of(tile), column = (tile - choice * row_tiles.by) * depth + k;
-        const float weight = chosen.weight_of(choice);
-        float4 v = make_float4(0, 0, 0, 0);
-        if (inside && column < cols) {
-            v = *reinterpret_cast<const float4 *>(in.x + (int64_t)choice * cols + column);
-            v.x *= weight, v.y *= weight, v.z *= weight, v.w *= weight;
-        }
-        return v;
+        return inside && column < cols ? *reinterpret_cast<const float4 *>(in.x + (choice * cols + column))
+                                       : make_float4(0, 0, 0, 0);
+    }
+    template <int N>
+    VB_DEVICE void weigh(float4 (&x)[N], int tile) const {
+        const float weight = chosen.weight_of(row_tiles.of(tile));
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i].x *= weight, x[i].y *= weight, x[i].z *= weight, x[i].w *= weight;
     }
     VB_DEVICE void load(Ahead *ahead, int first, int item, int lane) const { // of the choices first, first + 1, ...
 #pragma unroll

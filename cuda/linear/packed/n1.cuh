@@ -92,6 +92,7 @@ VB_DEVICE void n1_store_sums(float *to, const float (&sum)[2 * PARTS], int lane)
 //   tiles(item, part)               where the row of tiles begins; where joined:
 //   tile(item, tile)                where the tile lies, of one part
 //   read(in, tile, k, inside)       elements k.. of the tile of x; zeros where not inside
+//   weigh(x, tile)                  what is multiplied, of elements that were read: behind the loads of all tiles
 //   Ahead                           the data that one warp fetches for an item while it is computed:
 //   prepare(&ahead, item, lane)     data that depend on no other kernel
 //   fetch(&ahead, item, lane)       data of other kernels, before the warp reads x
@@ -289,6 +290,7 @@ VB_DEVICE void n1_product(const N1Input &in, const Out &out, int index, int coun
         if (weighted && k != warp) load(norm, in.norm, k);
 #pragma unroll(short_code ? 1 : group)
         for (int t = 0; t < group && k + t * warps < tiles; t++) { // the next tile moves to place 0
+            if constexpr (Out::joined) out.weigh(v[0], begin + k + t * warps);
             if constexpr (Out::norm) {
 #pragma unroll
                 for (int i = 0; i < quads; i++) {
