@@ -12,7 +12,6 @@
 //           two, the order does not matter
 //   split   pairs or quads of one cluster share k. Where A has few rows the turned product is computed: tiles' rows are
 //           columns of C, so that a pair reads B once, and copies A's tile for each other
-//
 // TMA reads zeros outside the matrices, and writes nothing there.
 #ifndef VB_CUDA_GEMM_SM90_KERNEL_CUH
 #define VB_CUDA_GEMM_SM90_KERNEL_CUH
