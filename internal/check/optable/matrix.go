@@ -138,7 +138,9 @@ func matMulWithOp() *Op {
 	cases = append(cases, Case{Label: "tf32_dense", Type: tensor.F32, Dims: []int{1, 496, 952, 856}, Flags: "tn_tf32"},
 		Case{Label: "copied_to_vectors", Type: tensor.F16, Dims: []int{1, 487, 447, 208}, Flags: "tt"},
 		Case{Label: "large_tiles", Type: tensor.F16, Dims: []int{110, 72, 72, 136}, Flags: "nn"},
-		Case{Label: "large_tiles", Type: tensor.F16, Dims: []int{55, 72, 72, 280}, Flags: "tt"})
+		Case{Label: "large_tiles", Type: tensor.F16, Dims: []int{55, 72, 72, 280}, Flags: "tt"},
+		Case{Label: "low", Type: tensor.F32, Dims: []int{1, 9, 70, 503}, Flags: "tn"}, Case{Label: "low", Type: tensor.F32, Dims: []int{1, 9, 70, 503}, Flags: "tt"},
+		Case{Label: "square_tiles", Type: tensor.F16, Dims: []int{5, 24, 974, 21}, Flags: "tt"})
 	cases = append(cases, each([]tensor.DType{tensor.BF16}, // pairs and quads of blocks; copies whose blocks share terms
 		Case{Label: "quads", Dims: []int{1, 328, 136, 264}, Flags: "tt"}, Case{Label: "quads", Dims: []int{1, 392, 72, 2392}, Flags: "nt"},
 		Case{Label: "quads", Dims: []int{1, 2336, 72, 784}, Flags: "nn"}, Case{Label: "quads", Dims: []int{1, 2013, 40, 1784}, Flags: "nt"},
