@@ -64,7 +64,7 @@ static inline int matmul_thin_suits(const vb_matmul_args *x, const vb_gpu *gpu) 
     if (x->type != VB_F32)
         return time < (early ? 1.15 : 1) * matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
     if (x->precision == VB_PRECISION_IEEE) return time < matmul_f32_time(x, gpu);
-    return time < (early ? 1.1 : 1) * matmul_tf32_time(x, gpu) && (x->k <= 8 || time < matmul_f32_time(x, gpu));
+    return time < matmul_tf32_time(x, gpu) && (x->k <= 8 || time < matmul_f32_time(x, gpu));
 }
 /* Whether matmul_short takes it, and in less time than other kernels of tiles. */
 static inline int matmul_short_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
