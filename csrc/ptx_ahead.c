@@ -11,9 +11,7 @@
 enum { SLOTS = 4 }; /* of sums on their way: who tells row k has those of row k - 3, so all have read those of k - 4 */
 
 /* Vector number (part * BLOCKS + rank) * LANES + lane of a row is a thread's. In the parts that are WHOLE no vector is
- * asked for. The rows of a group of BLOCKS are `step` from each other, which is the number of groups. SORTED: `step` is
- * less, and rows are sorted by row % step, so that most of a group's begin equally far behind a vector, and each group
- * has as many. */
+ * asked for. */
 static const char ahead[] = VB_PTX_SOURCE(
 kernel ENTRY(TYPE *output, TYPE *input, f32 *weight, f32 *bias, u64 cols, u32 rows, u32 step, f32 eps, f32 share)
     threads(LANES, LEAST_BLOCKS) CLUSTER {
@@ -37,33 +35,23 @@ kernel ENTRY(TYPE *output, TYPE *input, f32 *weight, f32 *bias, u64 cols, u32 ro
     }
     if (BLOCKS > 1) cluster_barrier();
     else barrier();
-    u32 mine = (rows - row + step - 1) / step;
-    if (SORTED) FIRST_OF_GROUP
+    u64 start = u64(row) * cols;
     u32 shift = 0;
-    if (SHIFTED) shift = row * u32(cols) % EACH;
+    if (SHIFTED) shift = u32(start) % EACH;
     u32 length = u32(cols) + shift, first = (rank * LANES + lane) * EACH;
-    u32 following = row, coming = 0, into = lane * EACH;
+    TYPE *in = input;
+    in += start - shift + first;
+    TYPE *to = output;
+    to += start - shift + first;
+    u64 jump = u64(step) * cols;
+    u32 mine = (rows - row + step - 1) / step, coming = 0, into = lane * EACH;
     unroll (d : DEPTH) BRING
     into = lane * EACH;
-    u32 from = into, written = row, counted = shift, kept = shift, end = length;
-    f32 w[PARTS][EACH], b[PARTS][EACH], count = 0, of_thread = 0, each_of_warp = 0, of_record[READS] = 0;
-    KEEP
+    u32 from = into;
+    KEEP_WEIGHT
+    KEEP_BIAS
     COUNT
     for (u32 k = 0; k <= mine; k += 1) {
-        if (SORTED) {
-            shift = row * u32(cols) % EACH;
-            length = u32(cols) + shift;
-            if (counted != shift) {
-                counted = shift;
-                COUNT
-            }
-            u32 behind = written * u32(cols) % EACH;
-            if (kept != behind) {
-                kept = behind;
-                end = u32(cols) + kept;
-                KEEP
-            }
-        }
         copy_async_wait(DEPTH - 2);
         if (k < mine) {
             SUMS
@@ -72,41 +60,30 @@ kernel ENTRY(TYPE *output, TYPE *input, f32 *weight, f32 *bias, u64 cols, u32 ro
         }
         if (k > 0) {
             MERGE
-            TYPE *to = output;
-            to += u64(written) * cols - kept + first;
             unroll (part : PARTS) {
                 u32 at = first + part * stride;
                 f32 x[EACH];
-                if (WHOLE || at < end) {
+                if (WHOLE || at < length) {
                     load(x, ring[0][part][into]);
                     unroll (e : EACH) x[e] = RESULT;
-                    if (WHOLE || at >= kept && at + EACH <= end) {
+                    if (WHOLE || at >= shift && at + EACH <= length) {
                         store(to[part * stride], x);
                     } else {
-                        unroll (e : EACH) if (at + e >= kept && at + e < end) to[part * stride + e] = x[e];
+                        unroll (e : EACH) if (at + e >= shift && at + e < length) to[part * stride + e] = x[e];
                     }
                 }
             }
+            to += jump;
             BRING
         }
-        written = row;
-        row += step;
-        if (SORTED) if (row >= rows) row = row % step + 1;
     }
     copy_async_wait(0);
     if (BLOCKS > 1) cluster_barrier();
 });
-/* The first row of a group, and how many it has. */
-static const char first_of_group[] = VB_PTX_SOURCE({
-    u32 groups = blocks.x / BLOCKS, group = row, least = rows / step, more = rows % step;
-    u32 place = u32(u64(group) * rows / groups), of_more = more * (least + 1);
-    u32 sort = place < of_more ? place / (least + 1) : more + (place - of_more) / least;
-    mine = u32(u64(group + 1) * rows / groups) - place;
-    row = sort + step * (place - sort * least - min(sort, more));
-});
 static const char whole[] = "(part >= SHIFTED && part + 1 < PARTS)";
 /* A parameter of a thread's columns. What a vector has outside of the row meets any number. */
 #define KEEP_WHOLE(w, p) VB_PTX_SOURCE( \
+    f32 w[PARTS][EACH]; \
     unroll (part : PARTS) unroll (q : EACH / 4) { \
         f32 v[4]; \
         u32 at = min(first + (part * stride + q * 4), u32(cols) - 4); \
@@ -115,66 +92,61 @@ static const char whole[] = "(part >= SHIFTED && part + 1 < PARTS)";
     } \
 )
 #define KEEP_SHIFTED(w, p) VB_PTX_SOURCE( \
-    unroll (by : 4) if ((0 - kept & 3) == by) { \
+    f32 w[PARTS][EACH]; \
+    unroll (by : 4) if ((0 - shift & 3) == by) { \
         unroll (part : PARTS) { \
             f32 v[EACH / 4 + 1][4]; \
             unroll (q : EACH / 4 + 1) { \
-                u32 at = min(first + (part * stride + q * 4) - kept - by, (u32(cols) - 1) / 4 * 4); \
+                u32 at = min(first + (part * stride + q * 4) - shift - by, (u32(cols) - 1) / 4 * 4); \
                 load_fixed(v[q], p[at]); \
             } \
             unroll (e : EACH) w[part][e] = v[(e + by) / 4][(e + by) % 4]; \
         } \
     } \
 )
-/* And how many elements each warp has whose number is the thread's in its own. */
-#define COUNT_RECORDS VB_PTX_SOURCE( \
-    unroll (p : READS) { \
-        u32 number = p * 32 + lane % 32, counting = 0; \
-        unroll (part : PARTS) { \
-            u32 at = part * stride + number * (32 * EACH); \
-            if (number < RECORDS && at < end) counting += min(at + 32 * EACH, end) - max(at, kept); \
-        } \
-        of_record[p] = f32(counting); \
-    } \
-)
+static const char weight_whole[] = KEEP_WHOLE(w, weight), weight_shifted[] = KEEP_SHIFTED(w, weight);
+static const char bias_whole[] = KEEP_WHOLE(b, bias), bias_shifted[] = KEEP_SHIFTED(b, bias);
 /* The next row's vectors, and where the one after it goes. What a vector has behind the row is zeros. */
 static const char bring[] = VB_PTX_SOURCE({
     if (coming < mine) {
-        u32 behind = shift;
-        if (SORTED) behind = following * u32(cols) % EACH;
-        TYPE *in = input;
-        in += u64(following) * cols - behind + first;
         unroll (part : PARTS) {
             if (part + 1 < PARTS) {
                 copy_async(ring[0][part][into], in[part * stride], 16);
             } else {
-                u32 at = first + part * stride, last = u32(cols) + behind;
-                if (at < last) copy_async(ring[0][part][into], in[part * stride], min(last - at, EACH) * (16 / EACH));
+                u32 at = first + part * stride;
+                if (at < length)
+                    copy_async(ring[0][part][into], in[part * stride], min(length - at, EACH) * (16 / EACH));
             }
         }
-        following += step;
-        if (SORTED) if (following >= rows) following = following % step + 1;
     }
     copy_async_commit();
     coming += 1;
+    in += jump;
     into += size;
     if (into >= DEPTH * size) into = into - DEPTH * size;
 });
 
-/* How many elements a thread and its warp have. */
-static const char count_elements[] = VB_PTX_SOURCE({
+/* How many elements a thread and its warp have, and each warp whose number is the thread's in its own. */
+static const char count_elements[] = VB_PTX_SOURCE(
     u32 have = 0;
     unroll (part : PARTS) {
         u32 at = first + part * stride;
         if (at < length) have += min(at + EACH, length) - max(at, shift);
     }
-    f32 of_warp = f32(have);
-    count = of_warp;
-    of_thread = 0;
+    f32 count = f32(have), of_thread = 0, of_warp = f32(have);
     if (have > 0) of_thread = rcp(count);
     unroll (i : 5) of_warp += shuffle_xor(of_warp, 1 << i);
-    each_of_warp = rcp(max(of_warp, 1.0));
-});
+    f32 each_of_warp = rcp(max(of_warp, 1.0));
+    f32 of_record[READS];
+    unroll (p : READS) {
+        u32 number = p * 32 + lane % 32, counted = 0;
+        unroll (part : PARTS) {
+            u32 at = part * stride + number * (32 * EACH);
+            if (number < RECORDS && at < length) counted += min(at + 32 * EACH, length) - max(at, shift);
+        }
+        of_record[p] = f32(counted);
+    }
+);
 /* A warp's record of row k, told to all blocks of the cluster. */
 static const char tell[] = VB_PTX_SOURCE(
     u32 place = k % SLOTS;
@@ -282,16 +254,12 @@ static const char merge_squares[] = VB_PTX_SOURCE(
 );
 static const char scaled[] = "x[e] * inverse * w[part][e]";
 
-static const char keep_whole[] = KEEP_WHOLE(w, weight) KEEP_WHOLE(b, bias) COUNT_RECORDS;
-static const char keep_shifted[] = KEEP_SHIFTED(w, weight) KEEP_SHIFTED(b, bias) COUNT_RECORDS;
-static const char keep_weight_whole[] = KEEP_WHOLE(w, weight), keep_weight_shifted[] = KEEP_SHIFTED(w, weight);
-
 /* What an operation fills the kernel with: the layer norm, else the RMS norm. */
 static const struct operation {
-    const char *keep_whole, *keep_shifted, *first, *count, *sums, *merge, *result;
+    const char *first, *count, *sums, *merge, *result;
 } operations[] = {
-    [true] = {keep_whole, keep_shifted, less_first, count_elements, moments, merge_moments, normed},
-    [false] = {keep_weight_whole, keep_weight_shifted, "", "", squares, merge_squares, scaled}};
+    [true] = {less_first, count_elements, moments, merge_moments, normed},
+    [false] = {"", "", squares, merge_squares, scaled}};
 
 typedef struct plan { int64_t blocks, parts, lanes, depth, together; } plan;
 
@@ -348,7 +316,7 @@ static int64_t rows_apart(int64_t cols, int64_t each) {
  * all rounds of clusters that have a row, and of the threads that have vectors. A GPU places clusters of more than two
  * in groups of some 16 multiprocessors. The factors are a fit to times of an H200: blocks that share a multiprocessor
  * wait at different times (docs/experiments/2026-11-28-ptx-long.md). */
-static double worth(const plan *p, int64_t rows, int64_t vectors, int64_t multiprocessors) {
+static double worth(const plan *p, int64_t rows, int64_t vectors, int64_t apart, int64_t multiprocessors) {
     enum { OF_GROUP = 16, MOST_TOGETHER = 4, FEW_PARTS = 3 };
     static const double placed = 0.94, of_together[MOST_TOGETHER + 1] = {0, 0.85, 1, 1.03, 1}, pair = 0.9, few = 0.9;
     int64_t held = multiprocessors / 2 * p->together;
@@ -357,7 +325,7 @@ static double worth(const plan *p, int64_t rows, int64_t vectors, int64_t multip
         held = (int64_t)((double)(of_group * multiprocessors) * placed / OF_GROUP);
     }
     if (held > rows) held = rows;
-    if (held < 1) held = 1; /* which runs alone */
+    held = held < apart ? apart : held / apart * apart;
     const double used = (double)(held * p->blocks) / (double)(p->together * multiprocessors);
     const double last = (double)rows / (double)((rows + held - 1) / held * held);
     const double full = (double)vectors / (double)(p->blocks * p->parts * p->lanes);
@@ -369,7 +337,7 @@ static double worth(const plan *p, int64_t rows, int64_t vectors, int64_t multip
 static plan shared_plan(int64_t rows, int64_t cols, int64_t each, int parameters, const vb_jit_device *device) {
     enum { MOST_BLOCKS = 8, MOST_PARTS = 5, MOST_TOGETHER = 4, DEPTH = 4, LEAST_THREADS = 256, MOST_THREADS = 1024,
         OTHERS = 56 };
-    const int64_t vectors = (cols + (cols % each ? 2 * each - 2 : 0)) / each;
+    const int64_t vectors = (cols + (cols % each ? 2 * each - 2 : 0)) / each, apart = rows_apart(cols, each);
     const int64_t of_part = each * parameters; /* registers */
     plan best = {0};
     double most = 0;
@@ -383,7 +351,7 @@ static plan shared_plan(int64_t rows, int64_t cols, int64_t each, int parameters
                     threads < LEAST_THREADS || threads > MOST_THREADS ||
                     together * shared_of(&p) > device->shared_bytes)
                     continue;
-                const double now = worth(&p, rows, vectors, device->multiprocessors);
+                const double now = worth(&p, rows, vectors, apart, device->multiprocessors);
                 if (now > most) most = now, best = p;
             }
     return best;
@@ -393,7 +361,7 @@ bool vb_jit_norm_ahead(vb_status *status, const char *name, bool mean, void *out
     const float *weight, const float *bias, vb_dtype type, int64_t rows, int64_t cols, float eps, vb_stream *stream) {
     /* Columns of layer norms, and what both norms have at least where clusters share rows; rows of a block, and of a
      * cluster; the driver that knows clusters. */
-    enum { LEAST = 2049, MOST = 10999, LEAST_OF_WARP = 1025, MOST_OF_WARP = 1250, LEAST_WHOLE = 3073, MOST_WHOLE = 4095,
+    enum { LEAST = 2049, MOST = 11699, LEAST_OF_WARP = 1025, MOST_OF_WARP = 1250, LEAST_WHOLE = 3073, MOST_WHOLE = 4095,
         LONG_WHOLE = 20001, LONG_OTHER = 20000, LONG_OTHER_WHOLE = 28001, LONG_F32 = 20000, LONG_OTHER_F32 = 50000,
         LONGEST = 1 << 17, ROWS = 4, ROWS_OF_CLUSTER = 2, CLUSTERS = 12010 };
     const struct operation *o = operations + mean;
@@ -415,22 +383,21 @@ bool vb_jit_norm_ahead(vb_status *status, const char *name, bool mean, void *out
     const vb_jit_filling f = {.source = ahead, .type = vb_jit_type(type),
         .constants = {{"LANES", p.lanes}, {"BLOCKS", p.blocks}, {"RECORDS", records},
                       {"READS", (records + WARP - 1) / WARP}, {"EACH", each}, {"PARTS", p.parts}, {"SHIFTED", shifted},
-                      {"DEPTH", p.depth}, {"SLOTS", SLOTS}, {"LEAST_BLOCKS", p.together},
-                      {"SORTED", longer && shifted}},
+                      {"DEPTH", p.depth}, {"SLOTS", SLOTS}, {"LEAST_BLOCKS", p.together}},
         .texts = {{"CLUSTER", longer ? "cluster(BLOCKS)" : ""},
-                  {"FIRST_OF_GROUP", first_of_group}, {"KEEP", shifted ? o->keep_shifted : o->keep_whole},
-                  {"WHOLE", whole},
+                  {"KEEP_WEIGHT", shifted ? weight_shifted : weight_whole},
+                  {"KEEP_BIAS", !mean ? "" : shifted ? bias_shifted : bias_whole}, {"WHOLE", whole},
                   {"BRING", bring}, {"COUNT", o->count}, {"SUMS", o->sums}, {"MERGE", o->merge}, {"TAKE", take},
                   {"FIRST", o->first}, {"TELL", tell}, {"HEAR", hear}, {"RESULT", o->result}}};
     int64_t groups = device->multiprocessors * p.together, least = ROWS * groups;
     if (longer) {
-        groups = vb_jit_clusters(&f, name, p.blocks, (int)p.lanes, device);
+        groups = vb_jit_clusters(&f, name, p.blocks, (int)p.lanes, device) / apart * apart;
         least = ROWS_OF_CLUSTER * groups;
     } else {
         groups = groups < apart ? apart : groups / apart * apart;
     }
     if (groups == 0 || rows < groups || rows < least) return false;
-    uint32_t count = (uint32_t)rows, step = (uint32_t)(longer && shifted ? apart : groups);
+    uint32_t count = (uint32_t)rows, step = (uint32_t)groups;
     *status = vb_jit_launch(stream, name, &f, groups * p.blocks, 1, 1, (int)p.lanes,
                             VB_JIT_PARAMETERS(&out, &in, &weight, &bias, &cols, &count, &step, &eps, &share));
     return true;
