@@ -24,6 +24,8 @@
       "few rows of more than 16384 elements: cut into chunks, two kernels")                                            \
     X(ROWS_STAGED, "rows_staged", "rows/staged.cuh",                                                                   \
       "softmax and norms of any rows that fit shared memory, whose block has one or several there")                    \
+    X(ROWS_AHEAD, "rows_ahead", "rows/ahead.cuh",                                                                      \
+      "norms of many rows of 16 bits that are no whole vectors: blocks stay, and have the next rows on their way")     \
     X(ROWS_LOOPED, "rows_looped", "rows/{softmax,norm,layer_norm}.cu",                                                 \
       "any other row: a block reads it twice")                                                                         \
     X(ROWS_ARGMAX, "argmax", "rows/topk.cu", "argmax, top_k of one")                                                   \
@@ -83,12 +85,12 @@ enum {
 
 typedef struct rows_plan {
     rows_kernel kernel;
-    int per_thread; /* vectors: registers 1, 2 or 4; narrow 1 or 4 of a lane, or 4 or 8 words of 4 bytes */
+    int per_thread; /* vectors: registers 1, 2, 4; ahead 3 to 5; narrow 1 or 4 of a lane, or 4 or 8 words of 4 bytes */
     int threads;    /* of a block */
     int cluster;    /* blocks that share a row */
     int lanes;      /* narrow, staged: of a row, a power of two up to 32; or staged: all of the block's threads */
     int rows;       /* staged: of a block */
-    int64_t chunks; /* of a row */
+    int64_t chunks; /* of a row; ahead: blocks or clusters that stay */
     int width;      /* narrow, registers: elements of a vector */
 } rows_plan;
 
@@ -274,12 +276,69 @@ static inline int choose_rows_narrow_words(rows_plan *plan, vb_dtype type, int64
     return vb_ceil_div(rows, ROWS_NARROW_THREADS / plan->lanes) <= INT32_MAX;
 }
 
+/* What a multiprocessor has: blocks, registers of a thread for each of four parts of its warps, and shared
+ * memory beside what a block may have. */
+enum { ROWS_BLOCKS_HELD = 24, ROWS_REGISTERS_HELD = 512, ROWS_SHARED_BESIDE = 1024 };
+/* Most registers of a thread of norm_ahead_kernel that has so many vectors of a row. */
+#define ROWS_AHEAD_REGISTERS(parts, mean) (!(mean) ? 72 : (parts) == 3 ? 96 : 128)
+#define ROWS_AHEAD_HELD(parts, mean) (4 * (ROWS_REGISTERS_HELD / ROWS_AHEAD_REGISTERS(parts, mean))) /* warps */
+#define ROWS_AHEAD_DEPTH(parts) ((parts) < 4 ? 3 : 4) /* rows in shared memory */
+enum { ROWS_AHEAD_LEAST_PARTS = 3, ROWS_AHEAD_MOST_PARTS = 5 };
+enum { ROWS_AHEAD_WARPS = 64, ROWS_AHEAD_CLUSTER = 8, ROWS_AHEAD_STATIC = 2112 };
+
+/* Blocks of such a plan that a multiprocessor holds. */
+static inline int64_t rows_ahead_together(const rows_plan *plan, int mean, const vb_gpu *gpu) {
+    const int parts = plan->per_thread;
+    const int64_t of_block = (int64_t)ROWS_AHEAD_DEPTH(parts) * parts * plan->threads * 16 + ROWS_AHEAD_STATIC,
+                  by_registers = ROWS_AHEAD_HELD(parts, mean) / (plan->threads / 32),
+                  by_shared = (gpu->shared_bytes + ROWS_SHARED_BESIDE) / (of_block + ROWS_SHARED_BESIDE);
+    const int64_t held = by_registers < by_shared ? by_registers : by_shared;
+    return held < ROWS_BLOCKS_HELD ? held : (int64_t)ROWS_BLOCKS_HELD;
+}
+/* So many rows from each other rows begin equally far behind a vector. */
+static inline int64_t rows_apart(int64_t cols, int64_t width) {
+    int64_t apart = width;
+    while (apart > 1 && cols * (apart / 2) % width == 0) apart /= 2;
+    return apart;
+}
+/* OF_ROW: vectors that take a thread as long as the rest of a row.
+ * Norms of many rows of 16 bits that are no whole vectors: of the plans the one by which most of the GPU works. Counted
+ * are the multiprocessors that have a block, the rounds that have a row, and the threads that have vectors. */
+static inline int choose_rows_ahead(rows_plan *plan, int64_t rows, int64_t cols, int mean, const vb_gpu *gpu) {
+    enum { WIDTH = 8, LEAST = 513, MOST = 1 << 17, LONG = 6000, OF_ROW = 1 };
+    const int64_t vectors = (cols + 2 * WIDTH - 2) / WIDTH, apart = rows_apart(cols, WIDTH); /* of the longest row */
+    const int clusters = vb_has_clusters(gpu) && cols >= LONG ? ROWS_AHEAD_CLUSTER : 1;
+    double most = 0;
+    if (gpu->capability < 80 || cols < LEAST || cols > MOST || rows > INT32_MAX) return 0;
+    for (int cluster = 1; cluster <= clusters; cluster++)
+        for (int parts = ROWS_AHEAD_LEAST_PARTS; parts <= ROWS_AHEAD_MOST_PARTS; parts++) {
+            const int64_t threads = vb_ceil_div(vectors, (int64_t)cluster * parts * 32) * 32;
+            rows_plan p = {ROWS_AHEAD, parts, (int)threads, cluster, 0, 1, 0, WIDTH};
+            /* every vector but a thread's last is there */
+            if ((parts - 1) * cluster * threads * WIDTH > cols || cluster * threads > 32 * ROWS_AHEAD_WARPS ||
+                threads > 32 * ROWS_AHEAD_HELD(parts, mean))
+                continue;
+            const int64_t together = rows_ahead_together(&p, mean, gpu);
+            int64_t held = together * vb_clusters_at_once(cluster, gpu->multiprocessors);
+            held = (held < rows ? held : rows) / apart * apart;
+            if (held < 1 || rows < (cluster > 1 ? 2 : 4) * held) continue;
+            p.chunks = held;
+            const double used = (double)(held * cluster) / (double)(together * gpu->multiprocessors),
+                         last = (double)rows / (double)(vb_ceil_div(rows, held) * held),
+                         full = (double)vectors / (double)(cluster * (parts + OF_ROW) * threads),
+                         now = used * last * full * (together > 1 ? 1 : 0.93);
+            if (now > most) most = now, *plan = p;
+        }
+    return most > 0;
+}
+
 /* Norms of many rows of few bytes: a block of one such row is mostly beginning and end. */
 static inline rows_plan choose_norm(vb_dtype type, int64_t rows, int64_t cols, int aligned, int64_t block_vectors,
-                                    const vb_gpu *gpu) {
+                                    int mean, const vb_gpu *gpu) {
     const int width = rows_norm_width(type, cols);
     rows_plan plan;
     if (choose_rows_narrow(&plan, rows, cols, aligned, 4 * gpu->multiprocessors, 32, width)) return plan;
+    if (type != VB_F32 && aligned && cols % width != 0 && choose_rows_ahead(&plan, rows, cols, mean, gpu)) return plan;
     return choose_rows(type, rows, cols, aligned, block_vectors, ROWS_NORM, width, gpu);
 }
 static inline rows_plan choose_softmax(vb_dtype type, int64_t rows, int64_t cols, int aligned, const vb_gpu *gpu) {

@@ -27,6 +27,14 @@ static void check_rows(rows_plan plan, vb_dtype type, int64_t rows, int64_t cols
         CHECK_IT(vb_ceil_div(rows, plan.rows) <= INT32_MAX);
         CHECK_IT(rows_staged_bytes(plan.rows, cols, bytes) < gpu->shared_bytes);
         break;
+    case ROWS_AHEAD: {
+        const int64_t all = (int64_t)plan.cluster * plan.threads * plan.per_thread;
+        CHECK_IT(bytes == 2 && aligned && gpu->capability >= 80 && cols % 8 != 0);
+        CHECK_IT(8 * all >= cols + 7 && 8 * (all - plan.cluster * plan.threads) <= cols);
+        CHECK_IT(plan.cluster * plan.threads <= 32 * ROWS_AHEAD_WARPS && (plan.cluster == 1 || gpu->capability >= 90));
+        CHECK_IT(cols * plan.chunks % 8 == 0 && plan.chunks > 0 && plan.chunks <= rows); /* rows begin alike */
+        break;
+    }
     case ROWS_REGISTERS:
         CHECK_IT(vectors && (plan.cluster == 1 || gpu->capability >= 90) && plan.cluster <= 16);
         CHECK_IT((int64_t)plan.cluster * plan.threads * plan.per_thread * width >= cols);
@@ -52,7 +60,8 @@ static void test_rows(void) {
             check_rows(choose_rows(type, rows, cols, aligned, 512, ROWS_NORM_OF_SUM, rows_norm_width(type, cols),
                                    &gpus[g]),
                        type, rows, cols, aligned, &gpus[g]);
-            check_rows(choose_norm(type, rows, cols, aligned, any_of(2) ? 512 : ROWS_MOST_THREADS, &gpus[g]), type,
+            const int mean = any_of(2);
+            check_rows(choose_norm(type, rows, cols, aligned, mean ? ROWS_MOST_THREADS : 512, mean, &gpus[g]), type,
                        rows, cols, aligned, &gpus[g]);
         }
         vb_rope_args r = {.out = ALIGNED,
@@ -113,19 +122,19 @@ static void test_rows(void) {
     CHECK(choose_softmax(VB_F32, 484, 1273, 1, hopper).kernel == ROWS_LOOPED, "softmax of a few odd rows");
     CHECK(choose_softmax(VB_F32, 1548, 1413, 1, hopper).threads == 64, "softmax of more of them");
     CHECK(choose_softmax(VB_BF16, 12001, 1501, 1, hopper).kernel == ROWS_STAGED, "softmax of 1501");
-    CHECK(choose_norm(VB_F32, 3274, 28585, 1, 512, hopper).kernel == ROWS_LOOPED, "norms of 28585");
-    CHECK(choose_norm(VB_F32, 1411, 13211, 1, 512, hopper).kernel == ROWS_STAGED, "norms of 13211");
+    CHECK(choose_norm(VB_F32, 3274, 28585, 1, 512, 0, hopper).kernel == ROWS_LOOPED, "norms of 28585");
+    CHECK(choose_norm(VB_F32, 1411, 13211, 1, 512, 0, hopper).kernel == ROWS_STAGED, "norms of 13211");
     CHECK(choose_softmax(VB_F32, 43296, 13, 1, hopper).lanes == 2, "softmax of 13");
     CHECK(choose_softmax(VB_F16, 100, 49964, 1, hopper).kernel == ROWS_LOOPED, "softmax of long odd rows");
     CHECK(choose_softmax(VB_BF16, 2744, 38936, 1, hopper).kernel == ROWS_STAGED, "softmax of many long rows");
-    CHECK(choose_norm(VB_BF16, 2240, 38296, 1, 1024, hopper).kernel == ROWS_LOOPED, "norms of many long rows");
-    CHECK(choose_norm(VB_F32, 3975, 25328, 1, 1024, hopper).cluster == 4, "norms of many long rows of F32");
+    CHECK(choose_norm(VB_BF16, 2240, 38296, 1, 1024, 1, hopper).kernel == ROWS_LOOPED, "norms of many long rows");
+    CHECK(choose_norm(VB_F32, 3975, 25328, 1, 1024, 1, hopper).cluster == 4, "norms of many long rows of F32");
     CHECK(choose_softmax(VB_F16, 16, 49964, 1, hopper).kernel == ROWS_CHUNKED, "softmax of a few of them");
     CHECK(choose_softmax(VB_F32, 65536, 257, 1, hopper).kernel == ROWS_STAGED, "softmax of 257");
     CHECK(choose_softmax(VB_F32, 4096, 4096, 1, hopper).kernel == ROWS_REGISTERS, "softmax of 4096");
     CHECK(choose_softmax(VB_F32, 1, 151936, 1, hopper).cluster == 16, "softmax of a vocabulary");
-    CHECK(choose_norm(VB_BF16, 30000, 3001, 1, 512, hopper).kernel == ROWS_STAGED, "norm of odd rows");
-    CHECK(choose_norm(VB_BF16, 4120, 2476, 1, 512, hopper).kernel == ROWS_REGISTERS, "norm of vectors of 8 bytes");
+    CHECK(choose_norm(VB_BF16, 30000, 3001, 1, 512, 0, hopper).kernel == ROWS_AHEAD, "norm of odd rows");
+    CHECK(choose_norm(VB_BF16, 4120, 2476, 1, 512, 0, hopper).kernel == ROWS_REGISTERS, "norm of vectors of 8 bytes");
     CHECK(choose_softmax(VB_BF16, 4120, 2476, 1, hopper).kernel == ROWS_STAGED, "softmax has no vectors of 8 bytes");
     CHECK(choose_rows(VB_F32, 4096, 4097, 1, 512, ROWS_NORM_OF_SUM, 4, hopper).kernel == ROWS_LOOPED,
           "norm of odd rows with an addition");

@@ -6,13 +6,14 @@
 //   registers  grid rows * cluster, block 32..1024 threads; loads of 16 or 8 bytes, 1..4 a thread, held over both
 //              reductions
 //   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane
-//   staged     staged.cuh
+//   staged, ahead  staged.cuh, ahead.cuh
 //   looped     grid rows, block 512; reads the row three times (twice from the cache) and writes it once
 //   chunked    grid rows * ceil(cols / 2048), block 512, two kernels; chunks combined as Chan et al. (1979) do
 //   moves      2 * rows * cols * sizeof(T) bytes and weight and bias once, 7 FLOPs an element; 576 bytes shared
 //   bound      memory bandwidth; one row of a model: latency of a load, two reductions and a launch
 //   measured   docs/experiments/2026-11-22-rows.md
 
+#include "rows/ahead.cuh"
 #include "rows/staged.cuh"
 
 namespace vb {
@@ -289,7 +290,7 @@ extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const
                                                 vb_stream *stream) {
     // Each of two reductions takes time in a cluster.
     const rows_plan plan =
-        choose_norm(type, rows, cols, aligned16(out, in, weight, bias), max_row_threads, &gpu_of(stream));
+        choose_norm(type, rows, cols, aligned16(out, in, weight, bias), max_row_threads, true, &gpu_of(stream));
     chosen(stream, rows_kernel_info(plan.kernel), "layer_norm", type, "rows cols", rows, cols);
     if (plan.kernel == ROWS_NONE) return VB_UNSUPPORTED;
     return with_float_type(type, [&](auto zero) {
@@ -314,6 +315,7 @@ extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const
                                                               : layer_norm_narrow_kernel<T, V, 4>,
                                          o, x, weight, bias, rows, (int)cols, eps, plan.lanes);
             });
+        if (plan.kernel == ROWS_AHEAD) return launch_ahead<true>(plan, o, x, weight, bias, rows, cols, eps, stream);
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, LayerNormStaged{weight, bias, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)

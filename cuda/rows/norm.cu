@@ -6,13 +6,14 @@
 //   registers  grid rows * cluster, block 32..1024 threads; loads of 16 or 8 bytes, 1..4 a thread; 192 bytes of shared
 //              memory
 //   narrow     grid rows / (256 / lanes a row), block 256; 1 or 4 vectors a lane; not with the addition
-//   staged     staged.cuh; not with the addition
+//   staged, ahead  staged.cuh, ahead.cuh; not with the addition
 //   looped     grid rows, block 512; reads the row twice (once from the cache) and writes it once
 //   chunked    grid rows * ceil(cols / 2048), block 512, two kernels
 //   moves      2 (with the addition 4) * rows * cols * sizeof(T) bytes and the weights once, 4 FLOPs an element
 //   bound      memory bandwidth; one row of a model: latency of a load, a reduction and a launch
 //   measured   docs/experiments/2026-11-22-rows.md
 
+#include "rows/ahead.cuh"
 #include "rows/staged.cuh"
 
 namespace vb {
@@ -215,7 +216,7 @@ vb_status rms(void *sum, void *out, const void *a, const void *b, const float *w
     const vb_gpu &gpu = gpu_of(stream);
     const rows_plan plan = ADD ? choose_rows(type, rows, cols, aligned16(sum, out, a, b, weight), 512, ROWS_NORM_OF_SUM,
                                              rows_norm_width(type, cols), &gpu)
-                               : choose_norm(type, rows, cols, aligned16(out, a, weight), 512, &gpu);
+                               : choose_norm(type, rows, cols, aligned16(out, a, weight), 512, false, &gpu);
     chosen(stream, rows_kernel_info(plan.kernel), ADD ? "add_rms_norm" : "rms_norm", type, "rows cols", rows, cols);
     if (plan.kernel == ROWS_NONE) return VB_UNSUPPORTED;
     return with_float_type(type, [&](auto zero) {
@@ -240,6 +241,7 @@ vb_status rms(void *sum, void *out, const void *a, const void *b, const float *w
                                          plan.per_thread == 1 ? rms_narrow_kernel<T, V, 1> : rms_narrow_kernel<T, V, 4>,
                                          o, x, weight, rows, (int)cols, eps, plan.lanes);
             });
+        if (plan.kernel == ROWS_AHEAD) return launch_ahead<false>(plan, o, x, weight, nullptr, rows, cols, eps, stream);
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, RmsStaged{weight, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)

@@ -4,6 +4,7 @@
 //   registers  A block, or on Hopper a cluster of up to 16 blocks, holds its row in registers: read once, written once.
 //              Needs rows of whole vectors of 16 bytes (norms: or of 8), at most 4 a thread.
 //   staged     A block has one or several rows in shared memory, of any size that fits and any alignment (staged.cuh).
+//   ahead      Blocks stay, and have the next rows on their way: norms of many rows that begin anywhere (ahead.cuh).
 //   looped     A block walks its row by vectors, twice: any size and alignment.
 //   chunked    A longer row, where rows are too few to fill the GPU, is cut into chunks. One kernel reduces each chunk
 //              to the workspace, a second combines the chunks of its row and applies the result.
