@@ -295,11 +295,5 @@ vb_status launch_ahead(const rows_plan &plan, T *out, const T *in, const float *
     default: return launch(Constant<5>());
     }
 }
-template <bool MEAN>
-vb_status launch_ahead(const rows_plan &, float *, const float *, const float *, const float *, int64_t, int64_t, float,
-                       vb_stream *) {
-    return VB_UNSUPPORTED;
-}
-
 } // namespace vb
 #endif

@@ -315,7 +315,9 @@ extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const
                                                               : layer_norm_narrow_kernel<T, V, 4>,
                                          o, x, weight, bias, rows, (int)cols, eps, plan.lanes);
             });
-        if (plan.kernel == ROWS_AHEAD) return launch_ahead<true>(plan, o, x, weight, bias, rows, cols, eps, stream);
+        if constexpr (sizeof(T) == 2)
+            if (plan.kernel == ROWS_AHEAD)
+                return launch_ahead<true>(plan, o, x, weight, bias, rows, cols, eps, stream);
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, LayerNormStaged{weight, bias, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)

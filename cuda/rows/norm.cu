@@ -241,7 +241,9 @@ vb_status rms(void *sum, void *out, const void *a, const void *b, const float *w
                                          plan.per_thread == 1 ? rms_narrow_kernel<T, V, 1> : rms_narrow_kernel<T, V, 4>,
                                          o, x, weight, rows, (int)cols, eps, plan.lanes);
             });
-        if (plan.kernel == ROWS_AHEAD) return launch_ahead<false>(plan, o, x, weight, nullptr, rows, cols, eps, stream);
+        if constexpr (sizeof(T) == 2)
+            if (plan.kernel == ROWS_AHEAD)
+                return launch_ahead<false>(plan, o, x, weight, (const float *)nullptr, rows, cols, eps, stream);
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, RmsStaged{weight, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)
