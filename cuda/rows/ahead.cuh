@@ -223,9 +223,12 @@ __global__ void __launch_bounds__(ahead_threads<PARTS, MEAN>)
                 if (lane % 32 < blocks)
                     send2(cluster_address(&records[slot][rank * (lanes / 32) + warp], lane % 32),
                           cluster_address(&told[slot], lane % 32), record);
-            } else if (lane % 32 == 0) {
-                records[slot][warp] = record;
-                barrier_arrive(&told[slot]);
+            } else {
+                __syncwarp(); // the warp has read row k - 2, which others write over once all have told row k
+                if (lane % 32 == 0) {
+                    records[slot][warp] = record;
+                    barrier_arrive(&told[slot]);
+                }
             }
         }
         const int place = from == 0 ? depth - 1 : from - 1; // of the row that is written

@@ -165,6 +165,7 @@ func w2a8Op() *Op {
 			Case{Label: "two", Dims: []int{2, 65, 260}, Flags: layout}, Case{Label: "three", Dims: []int{3, 31, 1028}, Flags: layout},
 			Case{Label: "few", Dims: []int{4, 129, 640}, Flags: layout}, Case{Label: "five", Dims: []int{5, 17, 128}, Flags: layout},
 			Case{Label: "sixteen", Dims: []int{16, 127, 1280}, Flags: layout}, Case{Label: "sixteen_odd", Dims: []int{15, 9, 2564}, Flags: layout},
+			Case{Label: "thirty_two", Dims: []int{17, 70, 320}, Flags: layout}, Case{Label: "thirty_two", Dims: []int{32, 257, 1040}, Flags: layout},
 			Case{Label: "many", Dims: []int{33, 70, 320}, Flags: layout}, Case{Label: "many", Dims: []int{131, 257, 580}, Flags: layout})...)
 		cases = append(cases, each([]tensor.DType{tensor.F32, tensor.F16, tensor.BF16},
 			Case{Label: "scaled", Dims: []int{1, 130, 256}, Flags: layout + "_scaled_segments_bias"}, Case{Label: "scaled", Dims: []int{3, 25, 68}, Flags: layout + "_scaled_equal_add"},
