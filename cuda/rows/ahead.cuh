@@ -298,5 +298,13 @@ vb_status launch_ahead(const rows_plan &plan, T *out, const T *in, const float *
     default: return launch(Constant<5>());
     }
 }
+template <bool MEAN>
+vb_status norm_ahead(const rows_plan &plan, vb_dtype type, void *out, const void *in, const float *weight,
+                     const float *bias, int64_t rows, int64_t cols, float eps, vb_stream *stream) {
+    if (type == VB_F16)
+        return launch_ahead<MEAN>(plan, (half *)out, (const half *)in, weight, bias, rows, cols, eps, stream);
+    return launch_ahead<MEAN>(plan, (bf16 *)out, (const bf16 *)in, weight, bias, rows, cols, eps, stream);
+}
+
 } // namespace vb
 #endif

@@ -293,6 +293,8 @@ extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const
         choose_norm(type, rows, cols, aligned16(out, in, weight, bias), max_row_threads, true, &gpu_of(stream));
     chosen(stream, rows_kernel_info(plan.kernel), "layer_norm", type, "rows cols", rows, cols);
     if (plan.kernel == ROWS_NONE) return VB_UNSUPPORTED;
+    if (plan.kernel == ROWS_AHEAD)
+        return norm_ahead<true>(plan, type, out, in, weight, bias, rows, cols, eps, stream);
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         T *const o = (T *)out;
@@ -315,9 +317,6 @@ extern "C" vb_status vb_cuda_layer_norm_batched(void *out, const void *in, const
                                                               : layer_norm_narrow_kernel<T, V, 4>,
                                          o, x, weight, bias, rows, (int)cols, eps, plan.lanes);
             });
-        if constexpr (sizeof(T) == 2)
-            if (plan.kernel == ROWS_AHEAD)
-                return launch_ahead<true>(plan, o, x, weight, bias, rows, cols, eps, stream);
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, LayerNormStaged{weight, bias, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)

@@ -219,6 +219,8 @@ vb_status rms(void *sum, void *out, const void *a, const void *b, const float *w
                                : choose_norm(type, rows, cols, aligned16(out, a, weight), 512, false, &gpu);
     chosen(stream, rows_kernel_info(plan.kernel), ADD ? "add_rms_norm" : "rms_norm", type, "rows cols", rows, cols);
     if (plan.kernel == ROWS_NONE) return VB_UNSUPPORTED;
+    if (plan.kernel == ROWS_AHEAD)
+        return norm_ahead<false>(plan, type, out, a, weight, nullptr, rows, cols, eps, stream);
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         T *s = (T *)sum, *o = (T *)out;
@@ -241,9 +243,6 @@ vb_status rms(void *sum, void *out, const void *a, const void *b, const float *w
                                          plan.per_thread == 1 ? rms_narrow_kernel<T, V, 1> : rms_narrow_kernel<T, V, 4>,
                                          o, x, weight, rows, (int)cols, eps, plan.lanes);
             });
-        if constexpr (sizeof(T) == 2)
-            if (plan.kernel == ROWS_AHEAD)
-                return launch_ahead<false>(plan, o, x, weight, (const float *)nullptr, rows, cols, eps, stream);
         if (plan.kernel == ROWS_STAGED)
             return launch_staged(plan, o, x, RmsStaged{weight, eps}, rows, cols, stream);
         if (plan.kernel == ROWS_LOOPED)
