@@ -47,6 +47,22 @@ struct GemmProblem {
 
 #ifdef VB_SM90A
 
+// Keeps a warp's sums of 16 rows from (row, column) on in shared memory, float[..][width]. Where `turned`, rows and
+// columns change places. A width of 8 more than a multiple of 32, or of 4 more where turned, puts the rows of the
+// fragments into different banks.
+template <int N>
+VB_DEVICE void keep_fragments(float *tile, int width, bool turned, const float (&sum)[N / 2], int row, int column) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int j = 0; j < N / 8; j++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int i = 4 * j + 2 * h, r = row + lane / 4 + 8 * h, c = column + 8 * j + lane % 4 * 2;
+            if (turned) tile[c * width + r] = sum[i], tile[(c + 1) * width + r] = sum[i + 1];
+            else *reinterpret_cast<float2 *>(tile + r * width + c) = make_float2(sum[i], sum[i + 1]);
+        }
+}
+
 // Adds the partial sums of blocks of the cluster in shared memory, float[ROWS][width], and writes a share of C[m][n]
 // from (m0, n0) on. The first of p.ksplit blocks has the rank first_rank, and each is `apart` from the one before; this
 // block is number `share`.
@@ -312,20 +328,10 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLA
 
             const int row = (BM == 128 ? consumer * 64 : 0) + warp * 16, column = BM == 128 ? 0 : consumer * N;
             if constexpr (SPLIT) { // a cluster has one tile
-                // Rows of the fragments lie in different banks, also of a tile that is written turned.
                 const int width = p.turned ? BM + 4 : BN + 8;
                 float *const partial = (float *)ring;
                 group_sync(1, 256); // both consumers have read the last stage
-#pragma unroll
-                for (int j = 0; j < N / 8; j++)
-#pragma unroll
-                    for (int h = 0; h < 2; h++) {
-                        const int i = 4 * j + 2 * h, r = row + lane / 4 + 8 * h, c = column + 8 * j + lane % 4 * 2;
-                        if (p.turned)
-                            partial[c * width + r] = sum[i], partial[(c + 1) * width + r] = sum[i + 1];
-                        else
-                            *reinterpret_cast<float2 *>(partial + r * width + c) = make_float2(sum[i], sum[i + 1]);
-                    }
+                keep_fragments<N>(partial, width, p.turned, sum, row, column);
                 if (p.ksplit > 1) sm90::cluster_sync();
                 else group_sync(1, 256);
                 if (p.turned)
@@ -335,17 +341,10 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLA
                 break;
             }
             if (!PAIR && p.ksplit > 1) {
-                constexpr int width = BN + 8; // rows of the fragments in different banks
+                constexpr int width = BN + 8;
                 float *const partial = (float *)ring;
                 group_sync(1, 256); // both consumers have read the last stage
-#pragma unroll
-                for (int j = 0; j < N / 8; j++)
-#pragma unroll
-                    for (int h = 0; h < 2; h++) {
-                        const int i = 4 * j + 2 * h;
-                        *reinterpret_cast<float2 *>(partial + (row + lane / 4 + 8 * h) * width + column + 8 * j +
-                                                    lane % 4 * 2) = make_float2(sum[i], sum[i + 1]);
-                    }
+                keep_fragments<N>(partial, width, false, sum, row, column);
                 sm90::cluster_sync();
                 reduce_tile<BM, BN, TWO_PARTS, LINEAR>(p, partial, width, p.m, p.n, m0, n0, rank);
                 continue;
