@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(ahead_threads<PARTS, MEAN>)
     release_next_kernel();
     if (lane == 0) {
         for (int s = 0; s < slots; s++) {
-            barrier_init(&told[s], blocks > 1 ? 1 : warps);
+            barrier_init(&told[s], blocks > 1 ? 1 : lanes);
             if (blocks > 1) barrier_expect(&told[s], warps * (int)sizeof(float2));
         }
         barrier_init_fence();
@@ -224,11 +224,8 @@ __global__ void __launch_bounds__(ahead_threads<PARTS, MEAN>)
                     send2(cluster_address(&records[slot][rank * (lanes / 32) + warp], lane % 32),
                           cluster_address(&told[slot], lane % 32), record);
             } else {
-                __syncwarp(); // the warp has read row k - 2, which others write over once all have told row k
-                if (lane % 32 == 0) {
-                    records[slot][warp] = record;
-                    barrier_arrive(&told[slot]);
-                }
+                if (lane % 32 == 0) records[slot][warp] = record;
+                barrier_arrive(&told[slot]); // every lane: it has read row k - 2, which row k + 2 is written over
             }
         }
         const int place = from == 0 ? depth - 1 : from - 1; // of the row that is written
