@@ -132,6 +132,7 @@ static value primary(compiler *c) {
         expect(c, "(");
         const value v = expression(c);
         expect(c, ")");
+        if (v.form == POINTER && !v.shared && k == U64) return (value){.kind = U64, .form = REGISTER, .reg = v.reg};
         return converted(c, v, k);
     }
     char text[NAME];

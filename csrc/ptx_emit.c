@@ -48,6 +48,8 @@ static int tile_of(const vb_ptx_kernel *p) { return p->tile ? p->tile : 16; }
 /* of a warp: 48 KiB of shared memory hold a block's */
 static int queries_of(const vb_ptx_kernel *p) { return p->dim > 192 ? 2 : 4; }
 static int target_of(const vb_ptx_kernel *p) { return p->target ? p->target : 70; }
+/* Vectors that a thread of an element-wise kernel computes: it loads two of its inputs. */
+static int vectors_of(const vb_ptx_kernel *p) { return p->kind == VB_PTX_SILU || p->kind == VB_PTX_GELU ? 2 : 1; }
 static int64_t kv_heads_of(const vb_ptx_kernel *p) { return p->kv_heads ? p->kv_heads : p->heads; }
 static bool is_size(int64_t n) { return n >= 1 && n <= INT32_MAX; }
 
@@ -161,6 +163,9 @@ static vb_ptx_launch_size launch_cache_write(const vb_ptx_kernel *p) { return of
 static vb_ptx_launch_size launch_elements(const vb_ptx_kernel *p) {
     return of_blocks(tiles(p->n, 256), 1, ROW_THREADS);
 }
+static vb_ptx_launch_size launch_map(const vb_ptx_kernel *p) {
+    return of_blocks(tiles(p->n, vectors_of(p) * ROW_THREADS * 4), 1, ROW_THREADS);
+}
 static vb_ptx_launch_size launch_argmax(const vb_ptx_kernel *p) {
     return of_blocks(tiles(p->n, 1024), 1, ROW_THREADS);
 }
@@ -217,12 +222,12 @@ static const struct kind {
                                  vb_ptx_decode_attention},
     [VB_PTX_ADD_RMS_NORM] = {wrong_norm, launch_rows, "fused_residual_rmsnorm", vb_ptx_add_rms_norm},
     [VB_PTX_ROPE] = {wrong_rope, launch_heads, .name_of = rope_name, .source = vb_ptx_rope},
-    [VB_PTX_SILU] = {wrong_elements, launch_elements, "silu", vb_ptx_elements, .op = VB_JIT_SILU},
-    [VB_PTX_GELU] = {wrong_elements, launch_elements, "gelu", vb_ptx_elements, .op = VB_JIT_GELU_TANH},
-    [VB_PTX_MUL] = {wrong_elements, launch_elements, "elementwise_mul", vb_ptx_elements, .op = VB_JIT_MUL},
-    [VB_PTX_ADD] = {wrong_elements, launch_elements, "residual_add", vb_ptx_elements, .op = VB_JIT_ADD},
-    [VB_PTX_SWIGLU] = {wrong_elements, launch_elements, "fused_swiglu", vb_ptx_elements, .op = VB_JIT_SWIGLU},
-    [VB_PTX_BIAS] = {wrong_bias, launch_elements, "bias_activation", vb_ptx_bias},
+    [VB_PTX_SILU] = {wrong_elements, launch_map, "silu", vb_ptx_elements, .op = VB_JIT_SILU},
+    [VB_PTX_GELU] = {wrong_elements, launch_map, "gelu", vb_ptx_elements, .op = VB_JIT_GELU_TANH},
+    [VB_PTX_MUL] = {wrong_elements, launch_map, "elementwise_mul", vb_ptx_elements, .op = VB_JIT_MUL},
+    [VB_PTX_ADD] = {wrong_elements, launch_map, "residual_add", vb_ptx_elements, .op = VB_JIT_ADD},
+    [VB_PTX_SWIGLU] = {wrong_elements, launch_map, "fused_swiglu", vb_ptx_elements, .op = VB_JIT_SWIGLU},
+    [VB_PTX_BIAS] = {wrong_bias, launch_map, "bias_activation", vb_ptx_elements},
     [VB_PTX_CACHE_WRITE] = {wrong_heads, launch_cache_write, "kv_cache_scatter", vb_ptx_cache_write},
     [VB_PTX_ARGMAX_BLOCKS] = {wrong_elements, launch_argmax, "argmax_block_reduce", vb_ptx_argmax_blocks},
     [VB_PTX_ARGMAX_FINAL] = {wrong_elements, launch_once, "argmax_final_reduce", vb_ptx_argmax_final},
@@ -288,15 +293,20 @@ static void fill(vb_jit_text *text, const vb_ptx_kernel *p) {
     if (p->kind == VB_PTX_ROPE) say_powers(&powers, p);
     const int op = kinds[p->kind].op;
     const bool activation = op == VB_JIT_SILU || op == VB_JIT_GELU_TANH, glu = op == VB_JIT_SWIGLU;
+    const bool bias = p->kind == VB_PTX_BIAS;
     const vb_jit_filling f = {
         .decode = stored_of(p) ? vb_jit_decode(stored_of(p)->type) : NULL,
         .texts = {
             {"SIZES", p->rms ? "" : ", f32 *beta, u32 hidden, u32 batch"},
-            {"FORMULA", vb_jit_formula},
-            {"INPUTS", activation ? "f32 *input_ptr" : glu ? "f32 *gate_ptr, f32 *up_ptr"
-                                                           : "f32 *input1_ptr, f32 *input2_ptr"},
-            {"FIRST", activation ? "input_ptr" : glu ? "gate_ptr" : "input1_ptr"},
-            {"SECOND", glu ? "up_ptr" : "input2_ptr"},
+            {"FORMULA", bias ? vb_ptx_bias : vb_jit_formula},
+            {"PARAMETERS", bias ? "f32 *output, f32 *bias"
+                           : activation ? "f32 *input_ptr, f32 *output_ptr"
+                           : glu ? "f32 *gate_ptr, f32 *up_ptr, f32 *output_ptr"
+                                 : "f32 *input1_ptr, f32 *input2_ptr, f32 *output_ptr"},
+            {"TO", bias ? "output" : "output_ptr"},
+            {"FIRST", bias ? "output" : activation ? "input_ptr" : glu ? "gate_ptr" : "input1_ptr"},
+            {"SECOND", bias ? "bias" : glu ? "up_ptr" : "input2_ptr"},
+            {"WRAP", bias ? "% DIM" : ""},
             {"TAKE", vb_ptx_argmax_take},
             {"REDUCE", vb_jit_best},
             {"QUANTIZE", vb_jit_quantize},
@@ -315,16 +325,18 @@ vb_status vb_ptx_emit(char **ptx, const vb_ptx_kernel *kernel) {
     *ptx = NULL;
     if (take_kernel(&known, kernel)) return VB_INVALID_ARGUMENT;
     const int rounds = (int)(p->dim > 0 ? tiles(p->dim, ROW_THREADS * 4) : 1);
-    const bool rows = p->kind == VB_PTX_SOFTMAX || p->kind == VB_PTX_LAYER_NORM, in_registers = rounds <= MOST_ROUNDS;
+    const bool in_registers = rounds <= MOST_ROUNDS, map = kinds[p->kind].launch == launch_map;
+    const bool vectors = kinds[p->kind].launch == launch_rows || p->kind == VB_PTX_BIAS ? p->dim % 4 == 0
+                                                                     : map || (p->k % 8 == 0 && p->n % 8 == 0);
     const int op = kinds[p->kind].op;
     const vb_dtype type = stored_of(p) ? stored_of(p)->type : VB_Q4_K;
     const double scale = p->dim > 0 ? 1.4426950408889634 / sqrt((double)p->dim) : 0;
     const vb_ptx_constant constants[] = {
         {"TILE", tile_of(p), false},
         {"THREADS", ROW_THREADS, false},
-        {"ROUNDS", in_registers ? rounds : 1, false},
+        {"ROUNDS", map ? vectors_of(p) : in_registers ? rounds : 1, false},
         {"IN_REGISTERS", in_registers, false},
-        {"VECTORS", rows ? p->dim % 4 == 0 : p->k % 8 == 0 && p->n % 8 == 0, false},
+        {"VECTORS", vectors, false},
         {"MEAN", !p->rms, false},
         {"AFFINE", !p->plain, false},
         {"EPSILON", p->epsilon, true},

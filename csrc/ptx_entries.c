@@ -144,26 +144,69 @@ kernel ENTRY(f32 *q_ptr, f32 *k_ptr, f32 *v_ptr, f32 *out_ptr, u32 seq_len) thre
 });
 
 /* output = s / sqrt(mean of squares of s + EPSILON) * gamma for s = residual + input: a block a row of DIM. AFFINE:
- * gamma is there. */
+ * gamma is there. s stays in registers where ROUNDS of 4 elements a thread hold it, else it is summed twice. */
 const char vb_ptx_add_rms_norm[] = VB_PTX_SOURCE(
-kernel ENTRY(f32 *residual_ptr, f32 *input_ptr, f32 *output_ptr, f32 *gamma_ptr) threads(256) {
-    shared f32 part[8];
+kernel ENTRY(f32 *residual_ptr, f32 *input_ptr, f32 *output_ptr, f32 *gamma_ptr) threads(THREADS) {
+    shared f32 part[THREADS / 32];
     u64 row = u64(block.x) * DIM;
+    u64 low = u64(residual_ptr) | u64(input_ptr) | u64(output_ptr);
+    if (AFFINE) low = low | u64(gamma_ptr);
+    f32 x[ROUNDS][4];
     f32 square = 0;
-    for (u32 at = thread.x; at < DIM; at += 256) {
-        f32 s = residual_ptr[row + at] + input_ptr[row + at];
-        square = fma(s, s, square);
+    if (IN_REGISTERS) {
+        unroll (i : ROUNDS) {
+            u32 at = (i * THREADS + thread.x) * 4;
+            unroll (e : 4) x[i][e] = 0;
+            if (VECTORS && low % 16 == 0) {
+                if (at < DIM) {
+                    f32 y[4];
+                    load(x[i], residual_ptr[row + at]);
+                    load(y, input_ptr[row + at]);
+                    unroll (e : 4) x[i][e] += y[e];
+                }
+            } else {
+                unroll (e : 4) if (at + e < DIM) x[i][e] = residual_ptr[row + (at + e)] + input_ptr[row + (at + e)];
+            }
+        }
+        unroll (i : ROUNDS) unroll (e : 4) square = fma(x[i][e], x[i][e], square);
+    } else {
+        for (u32 at = thread.x; at < DIM; at += THREADS) {
+            f32 s = residual_ptr[row + at] + input_ptr[row + at];
+            square = fma(s, s, square);
+        }
     }
     unroll (i : 5) square += shuffle_xor(square, 16 >> i);
     if (thread.x % 32 == 0) part[thread.x / 32] = square;
     barrier();
     square = 0;
-    unroll (i : 8) square += part[i];
+    unroll (i : THREADS / 32) square += part[i];
     f32 inverse = rcp(sqrt(square / f32(DIM) + EPSILON));
-    for (u32 at = thread.x; at < DIM; at += 256) {
-        f32 s = (residual_ptr[row + at] + input_ptr[row + at]) * inverse;
-        if (AFFINE) s = s * gamma_ptr[at];
-        output_ptr[row + at] = s;
+    if (IN_REGISTERS) {
+        unroll (i : ROUNDS) {
+            u32 at = (i * THREADS + thread.x) * 4;
+            unroll (e : 4) x[i][e] = x[i][e] * inverse;
+            if (VECTORS && low % 16 == 0) {
+                if (at < DIM) {
+                    f32 factor[4];
+                    if (AFFINE) load(factor, gamma_ptr[at]);
+                    if (AFFINE) unroll (e : 4) x[i][e] = x[i][e] * factor[e];
+                    store(output_ptr[row + at], x[i]);
+                }
+            } else {
+                unroll (e : 4) {
+                    if (at + e < DIM) {
+                        if (AFFINE) x[i][e] = x[i][e] * gamma_ptr[at + e];
+                        output_ptr[row + (at + e)] = x[i][e];
+                    }
+                }
+            }
+        }
+    } else {
+        for (u32 at = thread.x; at < DIM; at += THREADS) {
+            f32 s = (residual_ptr[row + at] + input_ptr[row + at]) * inverse;
+            if (AFFINE) s = s * gamma_ptr[at];
+            output_ptr[row + at] = s;
+        }
     }
 });
 
@@ -189,33 +232,58 @@ kernel ENTRY(f32 *x_ptr, f32 *out_ptr, u32 pos) threads(128) {
     }
 });
 
-/* out[i] = formula(a[i], b[i]): OTHER is the parameter b, where PAIR says that there is one. FORMULA is the text of
- * ptx_elements.c, which computes OP of x and y into value. */
+/* TO[i] = formula(FIRST[i], SECOND[i]), by any number of blocks: SECOND is read where PAIR says that it is there, and
+ * WRAP takes its index modulo its length. FORMULA computes value of x and y. A thread has ROUNDS vectors, so that
+ * enough bytes are on their way; where a pointer is not aligned or the elements end, each is moved alone. */
 const char vb_ptx_elements[] = VB_PTX_SOURCE(
-kernel ENTRY(INPUTS, f32 *output_ptr, u32 n) threads(256) {
-    u32 i = block.x * 256 + thread.x;
+kernel ENTRY(PARAMETERS, u32 n) threads(THREADS) {
     const scalar = 0;
     const limit = 0;
-    if (i < n) {
-        f32 x = FIRST[i], y = 0, value = 0;
-        if (PAIR) y = SECOND[i];
-        FORMULA
-        output_ptr[i] = value;
+    const of_block = ROUNDS * THREADS * 4;
+    u64 low = u64(TO) | u64(FIRST);
+    if (PAIR) low = low | u64(SECOND);
+    for (u64 start = u64(block.x) * of_block; start < n; start += u64(blocks.x) * of_block) {
+        bool whole = start + of_block <= n && low % 16 == 0;
+        f32 a[ROUNDS][4] = 0, b[ROUNDS][4] = 0;
+        u64 at = start + thread.x;
+        u32 first = u32(start) + thread.x * 4;
+        if (VECTORS && whole) {
+            unroll (r : ROUNDS) {
+                load(a[r], FIRST[first + r * (THREADS * 4)]);
+                if (PAIR) load(b[r], SECOND[(first + r * (THREADS * 4)) WRAP]);
+            }
+        } else {
+            unroll (r : ROUNDS) unroll (e : 4) {
+                u64 i = at + (r * 4 + e) * THREADS;
+                if (i < n) {
+                    a[r][e] = FIRST[i];
+                    if (PAIR) b[r][e] = SECOND[u32(i) WRAP];
+                }
+            }
+        }
+        unroll (r : ROUNDS) unroll (e : 4) {
+            f32 x = a[r][e], y = b[r][e], value = 0;
+            FORMULA
+            a[r][e] = value;
+        }
+        if (VECTORS && whole) {
+            unroll (r : ROUNDS) store(TO[first + r * (THREADS * 4)], a[r]);
+        } else {
+            unroll (r : ROUNDS) unroll (e : 4) {
+                u64 i = at + (r * 4 + e) * THREADS;
+                if (i < n) TO[i] = a[r][e];
+            }
+        }
     }
 });
 
-/* output[i] = activation(output[i] + bias[i % DIM]). */
-const char vb_ptx_bias[] = VB_PTX_SOURCE(
-kernel ENTRY(f32 *output, f32 *bias, u32 n) threads(256) {
-    u32 i = block.x * 256 + thread.x;
-    if (i < n) {
-        f32 x = output[i] + bias[i % DIM];
-        if (ACTIVATION == 1) {
-            if (x < 0.0) x = 0.0;
-        }
-        if (ACTIVATION == 2) x = x * rcp(1.0 + exp2(x * -2.4554670));
-        output[i] = x;
+/* FORMULA of vb_ptx_elements: the activation of a number and its bias. */
+const char vb_ptx_bias[] = VB_PTX_SOURCE({
+    value = x + y;
+    if (ACTIVATION == 1) {
+        if (value < 0.0) value = 0.0;
     }
+    if (ACTIVATION == 2) value = value * rcp(1.0 + exp2(value * -2.4554670));
 });
 
 /* cache[head][pos][d] = src[head][d]: a block a head. */

@@ -169,13 +169,14 @@ kernel ENTRY(f32 *input, f32 *output, u32 length) threads(THREADS) {
     in += u64(block.x) * length;
     f32 *out = output;
     out += u64(block.x) * length;
+    bool aligned = (u64(input) | u64(output)) % 16 == 0;
     const log2_e = 1.4426950408889634;
     f32 most = from_bits(0xff800000), sum = 0;
     f32 x[ROUNDS][4];
     if (IN_REGISTERS) {
         unroll (i : ROUNDS) {
             u32 at = (i * THREADS + thread.x) * 4;
-            if (VECTORS) {
+            if (VECTORS && aligned) {
                 unroll (e : 4) x[i][e] = from_bits(0xff800000);
                 if (at < length) load(x[i], in[at]);
             } else {
@@ -209,7 +210,7 @@ kernel ENTRY(f32 *input, f32 *output, u32 length) threads(THREADS) {
         unroll (i : ROUNDS) {
             u32 at = (i * THREADS + thread.x) * 4;
             unroll (e : 4) x[i][e] = x[i][e] * scale;
-            if (VECTORS) {
+            if (VECTORS && aligned) {
                 if (at < length) store(out[at], x[i]);
             } else {
                 unroll (e : 4) if (at + e < length) out[at + e] = x[i][e];
@@ -231,6 +232,9 @@ kernel ENTRY(f32 *input, f32 *output, f32 *gamma SIZES) threads(THREADS) {
     in += u64(block.x) * hidden;
     f32 *out = output;
     out += u64(block.x) * hidden;
+    u64 low = u64(input) | u64(output);
+    if (AFFINE) low = low | u64(gamma);
+    if (AFFINE && MEAN) low = low | u64(beta);
     f32 x[ROUNDS][4];
     f32 mean = 0, square = 0;
     f32 scale = rcp(f32(hidden));
@@ -238,7 +242,7 @@ kernel ENTRY(f32 *input, f32 *output, f32 *gamma SIZES) threads(THREADS) {
         unroll (i : ROUNDS) {
             u32 at = (i * THREADS + thread.x) * 4;
             unroll (e : 4) x[i][e] = 0;
-            if (VECTORS) {
+            if (VECTORS && low % 16 == 0) {
                 if (at < hidden) load(x[i], in[at]);
             } else {
                 unroll (e : 4) if (at + e < hidden) x[i][e] = in[at + e];
@@ -280,7 +284,7 @@ kernel ENTRY(f32 *input, f32 *output, f32 *gamma SIZES) threads(THREADS) {
         unroll (i : ROUNDS) {
             u32 at = (i * THREADS + thread.x) * 4;
             unroll (e : 4) x[i][e] = x[i][e] * inverse;
-            if (VECTORS) {
+            if (VECTORS && low % 16 == 0) {
                 if (at < hidden) {
                     f32 factor[4], added[4];
                     if (AFFINE) load(factor, gamma[at]);

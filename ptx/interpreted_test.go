@@ -63,6 +63,11 @@ func memory[T any](d driver, values []T) uint64 {
 	return *address
 }
 
+// memoryAt has the values so many floats behind an aligned address.
+func memoryAt(d driver, at int, values []float32) uint64 {
+	return memory(d, slices.Concat(make([]float32, at), values)) + 4*uint64(at)
+}
+
 // read copies n values from the device.
 func read[T any](d driver, address uint64, n int) []T {
 	values := make([]T, n)
@@ -72,6 +77,12 @@ func read[T any](d driver, address uint64, n int) []T {
 
 // run loads a kernel as a program of the driver's API does and launches it with parameters of u64 and u32.
 func (d driver) run(k Kernel, target string, parameters ...any) {
+	d.t.Helper()
+	d.runBlocks(k, target, 0, parameters...)
+}
+
+// runBlocks is run with a caller's number of blocks, 0 for the module's.
+func (d driver) runBlocks(k Kernel, target string, blocks int, parameters ...any) {
 	d.t.Helper()
 	module, err := Emitter{Target: target}.Emit(k)
 	if err != nil {
@@ -93,7 +104,10 @@ func (d driver) run(k Kernel, target string, parameters ...any) {
 		}
 		places[i] = &values[i]
 	}
-	d.call("cuLaunchKernel", *function, uintptr(module.GridX), uintptr(module.GridY), 1, uintptr(module.Threads), 1, 1, 0, 0,
+	if blocks == 0 {
+		blocks = module.GridX
+	}
+	d.call("cuLaunchKernel", *function, uintptr(blocks), uintptr(module.GridY), 1, uintptr(module.Threads), 1, 1, 0, 0,
 		uintptr(unsafe.Pointer(&places[0])), 0)
 	runtime.KeepAlive(places)
 	runtime.KeepAlive(text)
@@ -340,13 +354,13 @@ func TestAttentionInterpreted(t *testing.T) {
 
 func TestRowsInterpreted(t *testing.T) {
 	d, r := openDriver(t), rand.New(rand.NewPCG(7, 4))
-	for _, dim := range []int{1, 77, 1000, 8200} {
-		rows := 2
+	for _, c := range []struct{ dim, at int }{{1, 0}, {77, 0}, {1000, 0}, {1000, 1}, {8200, 0}} { // vectors of pointers that are aligned
+		dim, rows := c.dim, 2
 		if dim > 1024*8 { // more than registers hold; the interpreter is slow
 			rows = 1
 		}
 		x, other, gamma, beta := randoms(r, rows*dim), randoms(r, rows*dim), randoms(r, dim), randoms(r, dim)
-		in, out, g, b := memory(d, x), memory(d, make([]float32, rows*dim)), memory(d, gamma), memory(d, beta)
+		in, out, g, b := memoryAt(d, c.at, x), memoryAt(d, c.at, make([]float32, rows*dim)), memoryAt(d, c.at, gamma), memoryAt(d, c.at, beta)
 		norm := func(at func(int) float64, mean bool) []float64 {
 			want := make([]float64, rows*dim)
 			for i := range want {
@@ -474,6 +488,44 @@ func TestElementsInterpreted(t *testing.T) {
 			size[i] = math.Max(math.Abs(want[i])*math.Max(1, math.Min(math.Abs(2*sum), 100)), 1e-31)
 		}
 		near(t, fmt.Sprintf("bias with activation %d", activation), read[float32](d, inPlace, n), want, size, 1e-6)
+	}
+}
+
+// TestElementsOfAnyPointersAndBlocksInterpreted: whole blocks move vectors where all pointers are aligned; else and at the end each element
+// is moved alone. A thread an element, as callers of older systems launch, and fewer blocks than the module says are right, too.
+func TestElementsOfAnyPointersAndBlocksInterpreted(t *testing.T) {
+	d, r := openDriver(t), rand.New(rand.NewPCG(7, 6))
+	const most, untouched = 5000, 9
+	x, y := randoms(r, most+4), randoms(r, most+4)
+	a, b := memory(d, x), memory(d, y)
+	fill := slices.Repeat([]float32{untouched}, most+8)
+	for _, n := range []int{1, 1023, 1024, 1025, 4096, most} {
+		for _, at := range [][3]int{{0, 0, 0}, {1, 0, 0}, {0, 3, 0}, {0, 0, 2}, {1, 1, 1}} {
+			for _, blocks := range []int{0, (n + 255) / 256, 1} {
+				what := fmt.Sprintf("%d elements at %v by %d blocks", n, at, blocks)
+				out := memory(d, fill)
+				first := func(address uint64, i int) uint64 { return address + 4*uint64(at[i]) }
+				d.runBlocks(Kernel{Kind: Add, N: n}, "", blocks, first(a, 0), first(b, 1), first(out, 2), n)
+				want := slices.Clone(fill)
+				for i := range n {
+					want[at[2]+i] = x[at[0]+i] + y[at[1]+i]
+				}
+				if !slices.Equal(read[float32](d, out, len(fill)), want) {
+					t.Errorf("residual_add of %s is wrong", what)
+				}
+				for _, dim := range []int{7, 40} { // in place: no element may be taken twice
+					want = slices.Clone(fill)
+					for i := range n {
+						want[at[2]+i] = max(untouched+y[at[1]+i%dim], 0)
+					}
+					out = memory(d, fill)
+					d.runBlocks(Kernel{Kind: BiasActivation, N: n, Dim: dim, Activation: ReLU}, "", blocks, first(out, 2), first(b, 1), n)
+					if !slices.Equal(read[float32](d, out, len(fill)), want) {
+						t.Errorf("bias_activation of %s, rows of %d, is wrong", what, dim)
+					}
+				}
+			}
+		}
 	}
 }
 
