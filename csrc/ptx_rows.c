@@ -234,7 +234,8 @@ static row_plan plan_of(vb_dtype type, int64_t rows, int64_t cols, uintptr_t add
         p.lanes = p.threads = LONG_THREADS;
     }
     p.full = p.vectors && p.registers && p.rounds <= 2 && cols == p.lanes * p.each * p.rounds;
-    const bool sparse = p.vectors && shares && cols >= 24 && cols < 512 && cols != 32 && cols != 64;
+    const bool five = parameters == 0 && size == 2 && vectors == 5; /* of eight lanes three would have none */
+    const bool sparse = p.vectors && (five || (shares && cols >= 24 && cols < 512 && cols != 32 && cols != 64));
     if (arrays == 1 && aligned && !vb_jit_divide(&p, rows, cols, size, parameters, device) && (!p.vectors || sparse))
         vb_jit_stage(&p, rows, cols, size, parameters, device);
     while (p.steps < 5 && 1 << p.steps < p.lanes) p.steps++;

@@ -107,6 +107,7 @@ func softmaxOp() *Op {
 		Cases: append(each(floats, slices.Concat(rowCases, narrowCases)...),
 			Case{Label: "fifth_vector_of_a_warp", Type: tensor.F32, Dims: []int{4099, 528}, Wide: true},
 			Case{Label: "third_vector_of_two", Type: tensor.F16, Dims: []int{4099, 1304}, Wide: true},
+			Case{Label: "five_vectors", Type: tensor.F16, Dims: []int{301, 40}},
 			Case{Label: "extremes", Type: tensor.F32, Dims: []int{7, 3}, Flags: "extremes"},
 			Case{Label: "narrow_extremes", Type: tensor.F32, Dims: []int{147, 33}, Flags: "extremes"}),
 		Inputs: func(g *Generator, c Case) []*Array {
