@@ -277,24 +277,25 @@ static inline ternary_bits tmac_bits_of(const vb_tmac_matmul_args *a, const vb_g
     return ternary_bits_of(a->m, a->k / 4, 2, gpu);
 }
 
-/* How tmac_columns cuts a product up: `cluster` blocks share the units of 256 elements of the same rows, `units` each.
- * A warp has `turns` times 32 rows, and a block four columns `fours` times. */
+/* How tmac_columns cuts a product up: `cluster` blocks share the units of 256 elements of the same rows, `units` each,
+ * and `parts` warps of a block share those. A warp has `turns` times 32 rows, a block four columns `fours` times. */
 typedef struct ternary_columns {
-    int fours, units, turns, cluster, threads;
+    int fours, units, parts, turns, cluster, threads;
     int64_t blocks, shares, shared_bytes; /* blocks: clusters of a share of the columns */
 } ternary_columns;
 
 enum { TERNARY_COLUMNS_THREADS = 256, TERNARY_COLUMNS_FOURS = 8, TERNARY_COLUMNS_CLUSTER = 8 };
 
 static inline ternary_columns ternary_columns_cut(int64_t rows, int64_t cols, int64_t units, int most_fours,
-                                                  int cluster, int threads, int turns) {
-    const int64_t of = vb_ceil_div(units, cluster), fours = vb_ceil_div(cols, 4), warps = threads / 32;
-    ternary_columns c = {1, (int)of, turns, (int)vb_ceil_div(units, of), threads, 0, 0, 0};
+                                                  int cluster, int threads, int parts, int turns) {
+    const int64_t of = vb_ceil_div(units, cluster), fours = vb_ceil_div(cols, 4), held = threads / parts * turns;
+    ternary_columns c = {1, (int)of, parts, turns, cluster, threads, 0, 0, 0};
     while (c.fours < most_fours && c.fours < fours) c.fours *= 2;
     c.shares = vb_ceil_div(fours, c.fours);
-    c.blocks = vb_ceil_div(rows, 32 * warps * turns);
+    c.blocks = vb_ceil_div(rows, held);
     /* the planes of a unit are 2 KiB for four columns, and three numbers a column; sums of four columns are 16 bytes */
-    c.shared_bytes = c.fours * (of * (2048 + 3 * 16) + 16 + 32 * warps * turns * 16);
+    c.shared_bytes = 16 * c.fours * (of * (128 + 3) + TERNARY_COLUMNS_CLUSTER +
+                                     parts * vb_ceil_div(held, cluster) * cluster);
     return c;
 }
 
@@ -308,14 +309,18 @@ static inline int64_t ternary_columns_at_once(const ternary_columns *c, const vb
     return vb_clusters_at_once(c->cluster, gpu->multiprocessors) * ternary_columns_resident(c, gpu);
 }
 
-/* Nanoseconds, fitted to the times of 936 ways of 48 products (docs/experiments/2026-11-29-ternary-columns.md). Blocks
- * that do not run at once are a second wave, which takes as long as the first. */
+/* Nanoseconds, fitted to the times of 936 ways of 48 products, and to 126 of seven with two columns
+ * (docs/experiments/2026-11-29-ternary-columns.md). Blocks that do not run at once are a second wave, which takes as
+ * long as the first. */
 static inline int64_t ternary_columns_time(const ternary_columns *c, const vb_gpu *gpu) {
     const int64_t all = c->blocks * c->shares, waves = vb_ceil_div(all, ternary_columns_at_once(c, gpu)),
                   resident = ternary_columns_resident(c, gpu),
                   each = vb_ceil_div(all, vb_clusters_at_once(c->cluster, gpu->multiprocessors)),
                   beside = each < resident ? each : resident, warps = c->threads / 32,
-                  steps = (int64_t)c->units * c->turns;
+                  steps = vb_ceil_div(c->units, c->parts) * c->turns, late = steps > 2 ? steps - 2 : 0;
+    if (c->fours == 1) /* the weights of two steps are there at once */
+        return 2570 + 12 * all * c->cluster * c->units / 4 +
+            waves * (365 * c->turns + 665 * late + 45 * beside * warps * steps);
     return 70 * c->cluster + 5 * all * c->cluster * c->units * c->fours / 4 +
         waves * (410 * steps + 410 * c->turns + 660 * vb_ceil_div(c->units * c->fours, warps) +
                  28 * beside * warps * steps * c->fours);
@@ -324,18 +329,21 @@ static inline int64_t ternary_columns_time(const ternary_columns *c, const vb_gp
 /* 0 blocks where that is not the kernel. */
 static inline ternary_columns ternary_columns_of(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
     const int64_t units = vb_ceil_div(a->k, TERNARY_TMAC_UNIT);
-    ternary_columns best = {0, 0, 0, 0, 0, 0, 0, 0};
+    ternary_columns best = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     if (gpu->capability < 90 || !gpu->hopper || a->n > 65535 || a->m > INT32_MAX / 64) return best;
     int64_t least = 0;
     for (int fours = TERNARY_COLUMNS_FOURS; fours > 0 && best.blocks == 0; fours /= 2) /* fewer of the longest rows */
         for (int threads = 128; threads <= TERNARY_COLUMNS_THREADS; threads *= 2)
-            for (int cluster = 1; cluster <= TERNARY_COLUMNS_CLUSTER; cluster++) {
-                /* As many turns as leave one wave at least, if there is memory for them. */
-                const ternary_columns one = ternary_columns_cut(a->m, a->n, units, fours, cluster, threads, 1);
+            for (int way = 1; way <= 2 * TERNARY_COLUMNS_CLUSTER; way++) {
+                const int parts = 1 + way % 2, cluster = (way + 1) / 2;
+                const ternary_columns one = ternary_columns_cut(a->m, a->n, units, fours, cluster, threads, parts, 1);
+                if (cluster * parts > units || (parts > 1 && one.fours > 1)) continue;
                 if (one.shared_bytes > gpu->shared_bytes - 1024) continue;
+                /* As many turns as leave one wave at least, if there is memory for them. */
                 const int64_t waves = vb_ceil_div(one.blocks * one.shares, ternary_columns_at_once(&one, gpu));
                 for (int turns = waves < 8 ? (int)waves : 8; turns > 0; turns--) {
-                    const ternary_columns c = ternary_columns_cut(a->m, a->n, units, fours, cluster, threads, turns);
+                    const ternary_columns c =
+                        ternary_columns_cut(a->m, a->n, units, fours, cluster, threads, parts, turns);
                     if (c.shared_bytes > gpu->shared_bytes - 1024) continue;
                     const int64_t time = ternary_columns_time(&c, gpu);
                     if (best.blocks == 0 || time < least) best = c, least = time;

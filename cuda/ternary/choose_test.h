@@ -163,11 +163,12 @@ static void test_ternary(void) {
         const ternary_columns *const c = &columns;
         const int64_t units = vb_ceil_div(t.k, TERNARY_TMAC_UNIT);
         CHECK(c->cluster >= 1 && c->cluster <= TERNARY_COLUMNS_CLUSTER, "%d blocks a cluster", c->cluster);
-        CHECK((c->cluster - 1) * (int64_t)c->units < units && c->cluster * (int64_t)c->units >= units,
-              "%d blocks of %d units of %ld", c->cluster, c->units, (long)units);
+        CHECK(c->cluster * (int64_t)c->parts <= units && c->cluster * (int64_t)c->units >= units,
+              "%d blocks of %d parts of %d units of %ld", c->cluster, c->parts, c->units, (long)units);
+        CHECK(c->fours == 1 || c->parts == 1, "%d parts of %d times four columns", c->parts, c->fours);
         CHECK(4 * c->fours * c->shares >= t.n && c->shares <= 65535, "%ld shares", (long)c->shares);
-        CHECK(c->blocks * c->threads * c->turns >= t.m && c->threads <= TERNARY_COLUMNS_THREADS, "%ld blocks",
-              (long)c->blocks);
+        CHECK(c->blocks * c->threads / c->parts * c->turns >= t.m && c->threads <= TERNARY_COLUMNS_THREADS,
+              "%ld blocks", (long)c->blocks);
         CHECK(c->blocks * c->cluster <= INT32_MAX && c->shared_bytes <= hopper->shared_bytes - 1024, "%ld bytes",
               (long)c->shared_bytes);
     }

@@ -26,130 +26,170 @@ constexpr int most_code = 127, low_codes = 254;
 template <int FOURS>
 struct ColumnsMemory {
     static constexpr int columns = 4 * FOURS;
-    int4 *codes;                    // [units][FOURS][word of a piece][lane]: a lane's four words of four codes
-    int *totals;                    // [units][columns]: the sum of 254 high + low
-    float *steps, *squares, *whole; // [units][columns], the same, [columns]
-    float *sums;                    // [rows][columns]
+    int4 *codes;            // [units][FOURS][word of a piece][lane]: a lane's four words of four codes
+    int *totals;            // [units][columns]: the sum of 254 high + low
+    float *steps, *squares; // [units][columns]
+    float *whole_squares;   // [cluster][columns]: from each block, or [columns] of its own
+    float *sums; // [cluster][parts][own rows][columns] of the rows that this block adds up; [rows][columns] of its own
 
     VB_DEVICE ColumnsMemory(char *memory, int units) {
         codes = reinterpret_cast<int4 *>(memory);
         totals = reinterpret_cast<int *>(codes + units * FOURS * 128);
         steps = reinterpret_cast<float *>(totals + units * columns);
         squares = steps + units * columns;
-        whole = squares + units * columns;
-        sums = whole + columns;
+        whole_squares = squares + units * columns;
+        sums = whole_squares + TERNARY_COLUMNS_CLUSTER * columns;
     }
 };
 
 VB_DEVICE float &part_of(float4 &v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-// Rounds four columns of a unit, by a warp. A lane has eight elements of each: bytes of codes under two masks.
+// Columns of a unit, which a warp rounds: one where a block has four columns, else four. A lane has eight elements of
+// each: four bytes of codes under two masks. Columns that do not exist have any codes.
 template <int FOURS>
-VB_DEVICE void round_unit(const vb_tmac_matmul_args &a, const ColumnsMemory<FOURS> &to, int64_t first, int64_t column,
-                          int u, int four) {
-    const int lane = threadIdx.x % 32, piece = lane / 8, word = lane / 2 % 4, pair = lane % 2;
-    const int64_t begin = first + 64 * piece + 16 * word + 2 * pair;
-    const bool vectors = a.n % 4 == 0 && reinterpret_cast<uintptr_t>(a.activations) % 16 == 0;
-    float4 h[8];
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        const int64_t k = begin + 4 * (i / 2) + i % 2;
-        const float *const from = a.activations + k * a.n + column;
-        h[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-        if (k >= a.k) continue;
-        if (vectors) {
-            if (column < a.n) h[i] = *reinterpret_cast<const float4 *>(from);
-        } else {
-#pragma unroll
-            for (int c = 0; c < 4; c++)
-                if (column + c < a.n) part_of(h[i], c) = from[c];
-        }
+struct Rounding {
+    static constexpr int count = FOURS == 1 ? 1 : 4, columns = 4 * FOURS;
+    float h[8][count];
+
+    VB_DEVICE static int element(int i) {
+        const int lane = threadIdx.x % 32, piece = lane / 8, word = lane / 2 % 4, pair = lane % 2;
+        return 64 * piece + 16 * word + 2 * pair + 4 * (i / 2) + i % 2;
     }
-    if (a.normed) {
-        float4 squares = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    // From element `first` and column `column` on.
+    VB_DEVICE void read(const vb_tmac_matmul_args &a, int64_t first, int64_t column) {
+        const bool vectors = a.n % count == 0 && reinterpret_cast<uintptr_t>(a.activations) % (4 * count) == 0;
+        const float *const from = a.activations + (first + element(0)) * a.n + column;
+        const int64_t left = a.k - first - element(0), live = a.n - column;
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            const int64_t k = begin + 4 * (i / 2) + i % 2;
-            const float norm = a.norm && k < a.k ? a.norm[k] : 1.0f;
+            const int k = 4 * (i / 2) + i % 2;
+            const float *const at = from + k * a.n;
 #pragma unroll
-            for (int c = 0; c < 4; c++) {
-                float &v = part_of(h[i], c), &s = part_of(squares, c);
-                s = fmaf(v, v, s);
-                v *= norm;
+            for (int c = 0; c < count; c++) h[i][c] = 0.0f;
+            if (k >= left || live <= 0) continue;
+            if (count == 4 && vectors) {
+                const float4 v = *reinterpret_cast<const float4 *>(at);
+                h[i][0] = v.x, h[i][1 % count] = v.y, h[i][2 % count] = v.z, h[i][3 % count] = v.w;
+            } else {
+#pragma unroll
+                for (int c = 0; c < count; c++)
+                    if (c < live) h[i][c] = at[c];
+            }
+        }
+    }
+    // Of unit u of the block and its columns from `own` on.
+    VB_DEVICE void write(const vb_tmac_matmul_args &a, const ColumnsMemory<FOURS> &to, int64_t first, int u, int own) {
+        const int lane = threadIdx.x % 32, piece = lane / 8, word = lane / 2 % 4, pair = lane % 2;
+        if (a.normed) {
+            float squares[count] = {};
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const int64_t k = first + element(i);
+                const float norm = a.norm && k < a.k ? a.norm[k] : 1.0f;
+#pragma unroll
+                for (int c = 0; c < count; c++) {
+                    squares[c] = fmaf(h[i][c], h[i][c], squares[c]);
+                    h[i][c] *= norm;
+                }
+            }
+#pragma unroll
+            for (int c = 0; c < count; c++) {
+#pragma unroll
+                for (int offset = 16; offset > 0; offset /= 2)
+                    squares[c] += __shfl_xor_sync(all_lanes, squares[c], offset);
+                if (lane == 0) to.squares[u * columns + own + c] = squares[c];
             }
         }
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
-            float s = part_of(squares, c);
+        for (int c = 0; c < count; c++) {
+            unsigned bits = 0;
 #pragma unroll
-            for (int offset = 16; offset > 0; offset /= 2) s += __shfl_xor_sync(all_lanes, s, offset);
-            if (lane == 0) to.squares[u * 4 * FOURS + 4 * four + c] = s;
+            for (int i = 0; i < 8; i++) {
+                const unsigned size = __float_as_uint(h[i][c]) & 0x7fffffffu; // NaN is above infinity
+                bits = bits > size ? bits : size;
+            }
+            float most = 0.0f;
+#if __CUDA_ARCH__ >= 900
+            most = __uint_as_float(__reduce_max_sync(all_lanes, bits));
+#endif
+            const float scale = float(most_code) / Max::combine(most, 7.9e-31f);
+            constexpr float round = 12582912.0f; // 1.5 times 2^23 leaves no bits below 1: the code is the lowest byte
+            unsigned high[8], low[8];
+            float total = 0.0f;
+#pragma unroll
+            for (int i = 0; i < 8; i++) {
+                const float v = h[i][c], r = fmaf(v, scale, round), whole = r - round;
+                const float l = fmaf(fmaf(v, scale, -whole), float(low_codes), round);
+                high[i] = __float_as_uint(r), low[i] = __float_as_uint(l);
+                total += fmaf(whole, float(low_codes), l - round);
+            }
+            const auto joined = [](const unsigned(&v)[8], int odd) {
+                return __byte_perm(__byte_perm(v[odd], v[2 + odd], 0x0040),
+                                   __byte_perm(v[4 + odd], v[6 + odd], 0x0040), 0x5410);
+            };
+            const int four = (own + c) / 4, plane = (own + c) % 4 * 2;
+            int2 *const at =
+                reinterpret_cast<int2 *>(to.codes + ((u * FOURS + four) * 4 + word) * 32 + 4 * plane + piece) + pair;
+            at[0] = make_int2(joined(high, 0), joined(high, 1));
+            at[8] = make_int2(joined(low, 0), joined(low, 1));
+            int sum = int(total);
+#if __CUDA_ARCH__ >= 900
+            sum = __reduce_add_sync(all_lanes, sum);
+#endif
+            if (lane == 0) {
+                const int i = u * columns + own + c;
+                to.totals[i] = sum;
+                to.steps[i] = scale > 0.0f ? most * (1.0f / (most_code * low_codes)) : nanf(""); // of infinite floats
+            }
         }
     }
-#pragma unroll
-    for (int c = 0; c < 4; c++) {
-        unsigned bits = 0;
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const unsigned size = __float_as_uint(part_of(h[i], c)) & 0x7fffffffu; // NaN is above infinity
-            bits = bits > size ? bits : size;
-        }
-        float most = 0.0f;
-#if __CUDA_ARCH__ >= 900
-        most = __uint_as_float(__reduce_max_sync(all_lanes, bits));
-#endif
-        const float scale = float(most_code) / Max::combine(most, 7.9e-31f);
-        constexpr float round = 12582912.0f; // 1.5 times 2^23 leaves no bits below 1: the code is the lowest byte
-        unsigned high[8], low[8];
-        float total = 0.0f;
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const float v = part_of(h[i], c), r = fmaf(v, scale, round), whole = r - round;
-            const float l = fmaf(fmaf(v, scale, -whole), float(low_codes), round);
-            high[i] = __float_as_uint(r), low[i] = __float_as_uint(l);
-            total += fmaf(whole, float(low_codes), l - round);
-        }
-        const auto joined = [](const unsigned(&v)[8], int odd) {
-            return __byte_perm(__byte_perm(v[odd], v[2 + odd], 0x0040), __byte_perm(v[4 + odd], v[6 + odd], 0x0040),
-                               0x5410);
-        };
-        int2 *const at =
-            reinterpret_cast<int2 *>(to.codes + ((u * FOURS + four) * 4 + word) * 32 + 8 * c + piece) + pair;
-        at[0] = make_int2(joined(high, 0), joined(high, 1));
-        at[8] = make_int2(joined(low, 0), joined(low, 1));
-        int sum = int(total);
-#if __CUDA_ARCH__ >= 900
-        sum = __reduce_add_sync(all_lanes, sum);
-#endif
-        if (lane == 0) {
-            const int i = u * 4 * FOURS + 4 * four + c;
-            to.totals[i] = sum;
-            to.steps[i] = scale > 0.0f ? most * (1.0f / (most_code * low_codes)) : nanf(""); // of infinite floats
-        }
-    }
+};
+
+// Lane p of four has column p of rows 0 to 3, and gets the four columns of row p.
+VB_DEVICE float4 columns_of_row(float4 v, int p) {
+    const auto swap = [&](float &a, float &b, int with) { // the lane's b and the other lane's a
+        const float other = __shfl_xor_sync(all_lanes, p & with ? a : b, with);
+        (p & with ? a : b) = other;
+    };
+    swap(v.x, v.y, 1), swap(v.z, v.w, 1);
+    swap(v.x, v.z, 2), swap(v.y, v.w, 2);
+    return v;
 }
 
-// A block has `turns` times 32 rows a warp, and up to `units` units of them.
+// `parts` warps share the units of the block for the same rows. A block has `turns` times 32 rows for them.
 template <int FOURS>
-__global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS)
-    tmac_columns_kernel(vb_tmac_matmul_args a, int units, int turns) {
-    constexpr int columns = 4 * FOURS, most_fours = FOURS < 4 ? FOURS : 4;
+__global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS, FOURS < 4 ? 2 : 1)
+    tmac_columns_kernel(vb_tmac_matmul_args a, int units, int all_parts, int turns) {
+    constexpr int columns = 4 * FOURS, most_fours = FOURS < 4 ? FOURS : 4, rounded = Rounding<FOURS>::count;
+    constexpr bool few = FOURS == 1; // columns: messages in place of barriers, and parts of a block
+    constexpr int together = few ? 2 : 1;
+    constexpr int sets = few ? 4 : 1; // of sums: an instruction waits for the one before with the same
+    const int parts = few ? all_parts : 1;
+    __shared__ __align__(8) uint64_t mailbox;
     extern __shared__ __align__(16) char memory[];
     const ColumnsMemory<FOURS> own(memory, units);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, group = lane / 4,
               part = lane % 4, size = cluster_size(), rank = cluster_rank(), row_bytes = int((a.k + 3) / 4),
-              pieces = row_bytes / 16, rows = 32 * warps * turns,
-              first_unit = rank * units, here = smaller(units, (pieces + 3) / 4 - first_unit), steps = here * turns;
+              pieces = row_bytes / 16, all_units = (pieces + 3) / 4, row_warps = warps / parts,
+              rows = 32 * row_warps * turns, first_unit = all_units * rank / size,
+              here = all_units * (rank + 1) / size - first_unit, own_part = warp % parts, row_warp = warp / parts,
+              steps = (here - own_part + parts - 1) / parts * turns;
     const int64_t first_row = (int64_t)(blockIdx.x / size) * rows, first_column = (int64_t)blockIdx.y * columns;
+    // Each block of the cluster adds up its share of the rows.
+    const int share = (rows + size - 1) / size, own_rows = larger(0, smaller(share, rows - rank * share));
+    if (few) {
+        if (warp == 0)
+            mailbox_init(&mailbox, size * columns * 4 * (own_rows * parts + (a.normed ? 1 : 0)), lane == 0);
+        cluster_arrive();
+    }
     // Weights of (turn, unit), in this order.
-    const char *from[4];
-    int asked_unit = 0, asked_turn = 0;
+    const char *const weights = static_cast<const char *>(a.weights) + first_row * row_bytes + 64 * first_unit;
+    int from[4], asked_unit = own_part, asked_turn = 0;
     const auto begin_turn = [&] {
 #pragma unroll
         for (int r = 0; r < 4; r++) {
-            const int64_t row = first_row + (asked_turn * warps + warp) * 32 + 8 * r + group;
-            from[r] = static_cast<const char *>(a.weights) + smaller(row, a.m - 1) * row_bytes + 64 * first_unit +
-                16 * part;
+            const int row = (asked_turn * row_warps + row_warp) * 32 + 8 * r + group;
+            from[r] = int(smaller<int64_t>(row, a.m - 1 - first_row)) * row_bytes + 16 * part;
         }
     };
     uint4 w[units_ahead][4];
@@ -157,10 +197,11 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS)
         const bool live = 4 * (first_unit + asked_unit) + part < pieces && asked_turn < turns;
 #pragma unroll
         for (int r = 0; r < 4; r++)
-            to[r] = live ? load_once(reinterpret_cast<const uint4 *>(from[r] + 64 * asked_unit))
+            to[r] = live ? load_once(reinterpret_cast<const uint4 *>(weights + from[r] + 64 * asked_unit))
                          : make_uint4(0, 0, 0, 0);
-        if (++asked_unit == here) {
-            asked_unit = 0;
+        asked_unit += parts;
+        if (asked_unit >= here) {
+            asked_unit = own_part;
             asked_turn++;
             begin_turn();
         }
@@ -172,35 +213,59 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS)
     if (a.settled) wait_for_previous_kernel();
     release_next_kernel();
 
-    for (int i = warp; i < here * FOURS; i += warps)
-        round_unit<FOURS>(a, own, (int64_t)(first_unit + i / FOURS) * unit, first_column + i % FOURS * 4, i / FOURS,
-                          i % FOURS);
+    // A warp asks for the columns that it rounds next before it rounds those that it has.
+    const int live_columns = int(smaller<int64_t>(columns, a.n - first_column)),
+              tasks_a_unit = (live_columns + rounded - 1) / rounded, tasks = here * tasks_a_unit;
+    for (int task = warp; task < tasks; task += together * warps) {
+        Rounding<FOURS> rounding[together];
+#pragma unroll
+        for (int i = 0; i < together; i++) {
+            const int t = task + i * warps, u = t / tasks_a_unit;
+            if (t < tasks)
+                rounding[i].read(a, (int64_t)(first_unit + u) * unit, first_column + t % tasks_a_unit * rounded);
+        }
+#pragma unroll
+        for (int i = 0; i < together; i++) {
+            const int t = task + i * warps, u = t / tasks_a_unit;
+            if (t < tasks)
+                rounding[i].write(a, own, (int64_t)(first_unit + u) * unit, u, t % tasks_a_unit * rounded);
+        }
+    }
     __syncthreads();
-    if (a.normed && threadIdx.x < columns) {
+    const bool messages = few && size > 1;
+    if (few) cluster_wait(); // the others' mailboxes are there
+    for (int i = threadIdx.x; i < (a.normed ? columns * (messages ? size : 1) : 0); i += blockDim.x) {
+        const int column = i % columns, to = i / columns;
         float squares = 0.0f;
-        for (int u = 0; u < here; u++) squares += own.squares[u * columns + threadIdx.x];
-        own.whole[threadIdx.x] = squares;
+        for (int u = 0; u < here; u++) squares += own.squares[u * columns + column];
+        if (messages)
+            send(cluster_address(own.whole_squares + rank * columns + column, to), cluster_address(&mailbox, to),
+                 squares);
+        else
+            own.whole_squares[column] = squares;
     }
 
     const int64_t units_a_group = a.groups > 1 ? a.k / a.groups / unit : 1;
     float all[4][FOURS] = {}; // rows 8 r + group, columns 4 f + part
-    int u = 0, turn = 0;
+    int u = own_part, turn = 0;
 #pragma unroll 1
     for (int step = 0; step < steps; step += units_ahead) {
 #pragma unroll
         for (int i = 0; i < units_ahead; i++) {
             if (step + i >= steps) break;
-            int sums[2][FOURS][4] = {};
+            int sums[sets][2][FOURS][4] = {};
 #pragma unroll
             for (int half = 0; half < 2; half++) { // two words of each piece
-                unsigned codes[4][2][4];
+                unsigned codes[4][2][4];           // those of set s are worth 4^s times as much
 #pragma unroll
                 for (int mask = 0; mask < 4; mask++)
 #pragma unroll
                     for (int r = 0; r < 4; r++) {
                         const uint4 &piece = w[i][r];
-                        codes[mask][r / 2][r % 2] = (half ? piece.z : piece.x) >> (2 * mask) & 0x03030303u;
-                        codes[mask][r / 2][2 + r % 2] = (half ? piece.w : piece.y) >> (2 * mask) & 0x03030303u;
+                        const int set = mask % sets, down = 2 * (mask - set);
+                        const unsigned bits = 0x03030303u << (2 * set);
+                        codes[mask][r / 2][r % 2] = (half ? piece.z : piece.x) >> down & bits;
+                        codes[mask][r / 2][2 + r % 2] = (half ? piece.w : piece.y) >> down & bits;
                     }
 #pragma unroll
                 for (int f0 = 0; f0 < FOURS; f0 += most_fours) {
@@ -217,7 +282,7 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS)
 #pragma unroll
                             for (int t = 0; t < 2; t++) {
                                 const unsigned(&c)[4] = codes[mask][t];
-                                mma_u8s8(sums[t][f0 + f], c[0], c[1], c[2], c[3], word_of(x[f][0], mask),
+                                mma_u8s8(sums[mask % sets][t][f0 + f], c[0], c[1], c[2], c[3], word_of(x[f][0], mask),
                                          word_of(x[f][1], mask));
                             }
                 }
@@ -227,55 +292,74 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS)
             if (a.groups > 1 && a.scales)
 #pragma unroll
                 for (int r = 0; r < 4; r++) {
-                    const int64_t row = first_row + (turn * warps + warp) * 32 + 8 * r + group;
+                    const int64_t row = first_row + (turn * row_warps + row_warp) * 32 + 8 * r + group;
                     scale[r] = a.scales[smaller(row, a.m - 1) * a.groups + (first_unit + u) / units_a_group];
                 }
+            constexpr int worth = 1 << 2 * (sets - 1); // of the sums of all sets: below 2^31, with codes of 3 as well
 #pragma unroll
             for (int f = 0; f < FOURS; f++) {
-                const int total = own.totals[u * columns + 4 * f + part];
-                const float one = own.steps[u * columns + 4 * f + part];
+                const int total = own.totals[u * columns + 4 * f + part] * worth;
+                const float one = own.steps[u * columns + 4 * f + part] * (1.0f / worth);
 #pragma unroll
                 for (int r = 0; r < 4; r++) {
-                    const int *const s = sums[r / 2][f] + r % 2 * 2;
-                    all[r][f] = fmaf(float(s[0] * low_codes + s[1] - total), one * scale[r], all[r][f]);
+                    int high = 0, low = 0;
+#pragma unroll
+                    for (int set = 0; set < sets; set++)
+                        high = 4 * high + sums[set][r / 2][f][r % 2 * 2],
+                        low = 4 * low + sums[set][r / 2][f][r % 2 * 2 + 1];
+                    all[r][f] = fmaf(float(high * low_codes + low - total), one * scale[r], all[r][f]);
                 }
             }
-            if (++u == here) {
-                u = 0;
+            u += parts;
+            if (u >= here) {
+                u = own_part;
+                if (few) {
+                    const int row = (turn * row_warps + row_warp) * 32 + 8 * part + group, to = row / share,
+                              slot = ((rank * parts + own_part) * share + row - to * share) * columns;
+                    const float4 mine = columns_of_row(make_float4(all[0][0], all[1][0], all[2][0], all[3][0]), part);
+                    if (messages)
+                        send4(cluster_address(own.sums + slot, to), cluster_address(&mailbox, to), mine);
+                    else
+                        *reinterpret_cast<float4 *>(own.sums + slot) = mine;
+                }
 #pragma unroll
                 for (int r = 0; r < 4; r++)
 #pragma unroll
                     for (int f = 0; f < FOURS; f++) {
-                        own.sums[((turn * warps + warp) * 32 + 8 * r + group) * columns + 4 * f + part] = all[r][f];
+                        if (!few)
+                            own.sums[((turn * warps + warp) * 32 + 8 * r + group) * columns + 4 * f + part] = all[r][f];
                         all[r][f] = 0.0f;
                     }
                 turn++;
             }
         }
     }
-    if (size > 1) {
+    if (messages) {
+        mailbox_wait(&mailbox);
+    } else if (size > 1) {
         cluster_arrive();
         cluster_wait();
     } else {
         __syncthreads();
     }
-    // Each block of the cluster adds up its share of the sums, four columns a thread.
-    const int fours = rows * FOURS, end = fours * (rank + 1) / size;
     const bool vectors = a.n % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 16 == 0;
-    for (int i = fours * rank / size + threadIdx.x; i < end; i += blockDim.x) {
-        const int64_t row = first_row + i / FOURS, column = first_column + i % FOURS * 4;
+    for (int i = threadIdx.x; i < own_rows * FOURS; i += blockDim.x) {
+        const int64_t row = first_row + rank * share + i / FOURS, column = first_column + i % FOURS * 4;
         if (row >= a.m || column >= a.n) continue;
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f), squares = sum;
+        const auto add = [](float4 &to, float4 more) {
+            to.x += more.x, to.y += more.y, to.z += more.z, to.w += more.w;
+        };
+        const auto mine = [](const float *from) { return *reinterpret_cast<const float4 *>(from); };
+        const auto theirs = [](const float *from, int r) { return read_cluster4(cluster_address(from, r)); };
 #pragma unroll 4
-        for (int r = 0; r < size; r++) {
-            const float4 more = read_cluster4(cluster_address(own.sums + 4 * i, r));
-            sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
-        }
+        for (int r = 0; r < size * parts; r++)
+            add(sum, few ? mine(own.sums + r * share * columns + 4 * i)
+                         : theirs(own.sums + rank * share * columns + 4 * i, r));
         if (a.normed)
-            for (int r = 0; r < size; r++) {
-                const float4 more = read_cluster4(cluster_address(own.whole + i % FOURS * 4, r));
-                squares.x += more.x, squares.y += more.y, squares.z += more.z, squares.w += more.w;
-            }
+            for (int r = 0; r < size; r++)
+                add(squares, few ? mine(own.whole_squares + r * columns + i % FOURS * 4)
+                                 : theirs(own.whole_squares + i % FOURS * 4, r));
         const float scale = a.groups == 1 && a.scales ? a.scales[row] : 1.0f;
 #pragma unroll
         for (int c = 0; c < 4; c++) {
@@ -292,7 +376,7 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS)
                 if (column + c < a.n) out[c] = part_of(sum, c);
         }
     }
-    if (size > 1) { // the others read this block's memory
+    if (!few && size > 1) { // the others read this block's memory
         cluster_arrive();
         cluster_wait();
     }
@@ -306,7 +390,8 @@ vb_status tmac_columns(const vb_tmac_matmul_args &a, const ternary_columns &cut,
         : cut.fours == 4               ? tmac_columns_kernel<4>
                                        : tmac_columns_kernel<8>;
     const dim3 grid((unsigned)(cut.blocks * cut.cluster), (unsigned)cut.shares);
-    return launch_cluster(stream, cut.cluster, grid, cut.threads, cut.shared_bytes, kernel, a, cut.units, cut.turns);
+    return launch_cluster(stream, cut.cluster, grid, cut.threads, cut.shared_bytes, kernel, a, cut.units, cut.parts,
+                          cut.turns);
 }
 
 } // namespace vb
