@@ -309,21 +309,24 @@ static inline int64_t ternary_columns_at_once(const ternary_columns *c, const vb
     return vb_clusters_at_once(c->cluster, gpu->multiprocessors) * ternary_columns_resident(c, gpu);
 }
 
-/* Nanoseconds, fitted to the times of 936 ways of 48 products, and to 126 of seven with two columns
- * (docs/experiments/2026-11-29-ternary-columns.md). Blocks that do not run at once are a second wave, which takes as
- * long as the first. */
+/* Nanoseconds, fitted to 732 times of 57 products (docs/experiments/2026-11-29-ternary-columns.md). Blocks that do not
+ * run at once are a second wave, which takes as long as the first. */
 static inline int64_t ternary_columns_time(const ternary_columns *c, const vb_gpu *gpu) {
+    static const struct {
+        int wave, turn, late, all, load; /* the last two in tenths */
+    } times[] = {{1626, 313, 671, 149, 402}, /* of four columns a block, */
+                 {1745, 455, 404, 110, 282}, /* of eight, */
+                 {3067, 351, 402, 71, 234},  /* of 16 and */
+                 {6150, 572, 587, 71, 222}}; /* of 32 */
+    const int kind = c->fours == 1 ? 0 : c->fours == 2 ? 1 : c->fours == 4 ? 2 : 3;
     const int64_t all = c->blocks * c->shares, waves = vb_ceil_div(all, ternary_columns_at_once(c, gpu)),
                   resident = ternary_columns_resident(c, gpu),
                   each = vb_ceil_div(all, vb_clusters_at_once(c->cluster, gpu->multiprocessors)),
-                  beside = each < resident ? each : resident, warps = c->threads / 32,
-                  steps = vb_ceil_div(c->units, c->parts) * c->turns, late = steps > 2 ? steps - 2 : 0;
-    if (c->fours == 1) /* the weights of two steps are there at once */
-        return 2570 + 12 * all * c->cluster * c->units / 4 +
-            waves * (365 * c->turns + 665 * late + 45 * beside * warps * steps);
-    return 70 * c->cluster + 5 * all * c->cluster * c->units * c->fours / 4 +
-        waves * (410 * steps + 410 * c->turns + 660 * vb_ceil_div(c->units * c->fours, warps) +
-                 28 * beside * warps * steps * c->fours);
+                  beside = each < resident ? each : resident, steps = vb_ceil_div(c->units, c->parts) * c->turns,
+                  late = steps > 2 ? steps - 2 : 0; /* the weights of two steps are there by then */
+    return 1000 + times[kind].all * all * c->cluster * c->units * c->fours / 40 +
+        waves * (times[kind].wave + times[kind].turn * c->turns + times[kind].late * late +
+                 times[kind].load * beside * (c->threads / 32) * steps * c->fours / 10);
 }
 
 /* 0 blocks where that is not the kernel. */
@@ -332,12 +335,14 @@ static inline ternary_columns ternary_columns_of(const vb_tmac_matmul_args *a, c
     ternary_columns best = {0, 0, 0, 0, 0, 0, 0, 0, 0};
     if (gpu->capability < 90 || !gpu->hopper || a->n > 65535 || a->m > INT32_MAX / 64) return best;
     int64_t least = 0;
-    for (int fours = TERNARY_COLUMNS_FOURS; fours > 0 && best.blocks == 0; fours /= 2) /* fewer of the longest rows */
+    for (int fours = TERNARY_COLUMNS_FOURS; fours > 0; fours /= 2)
         for (int threads = 128; threads <= TERNARY_COLUMNS_THREADS; threads *= 2)
             for (int way = 1; way <= 2 * TERNARY_COLUMNS_CLUSTER; way++) {
                 const int parts = 1 + way % 2, cluster = (way + 1) / 2;
                 const ternary_columns one = ternary_columns_cut(a->m, a->n, units, fours, cluster, threads, parts, 1);
-                if (cluster * parts > units || (parts > 1 && one.fours > 1)) continue;
+                if (cluster * parts > units || (parts > 1 && fours > 1) || one.fours < fours) continue;
+                /* More shares were not measured: they are for rows too long for more columns. */
+                if (best.fours > fours && one.shares > (fours > 1 ? 4 : 2)) continue;
                 if (one.shared_bytes > gpu->shared_bytes - 1024) continue;
                 /* As many turns as leave one wave at least, if there is memory for them. */
                 const int64_t waves = vb_ceil_div(one.blocks * one.shares, ternary_columns_at_once(&one, gpu));

@@ -7,7 +7,7 @@
 //   moves    m k / 4 bytes of weights once a share of the columns; the columns once for each cluster, from the L2
 //   bound    latency, then the weights, from 32 columns on the tensor cores
 //
-// A column h is rounded to 15 bits in two planes of int8, h = (254 high + low) step, with a step for each 256 elements.
+// A column h is rounded to 15 bits in two planes of int8, h = (256 high + low) step, with a step for each 256 elements.
 // So no block waits for the greatest element of a whole column. An instruction's eight columns are the planes of four.
 
 #include "arch/cluster.cuh"
@@ -20,17 +20,17 @@ namespace {
 
 constexpr int unit = TERNARY_TMAC_UNIT; // elements of 64 bytes of weights, which are rounded together
 constexpr int units_ahead = 2;          // on their way to a warp
-constexpr int most_code = 127, low_codes = 254;
+constexpr int most_code = 127 * 257, low_codes = 256; // of both planes, of the low one
 
 // What a block has in shared memory, one behind the other.
 template <int FOURS>
 struct ColumnsMemory {
     static constexpr int columns = 4 * FOURS;
     int4 *codes;            // [units][FOURS][word of a piece][lane]: a lane's four words of four codes
-    int *totals;            // [units][columns]: the sum of 254 high + low
+    int *totals;            // [units][columns]: the sum of 256 high + low
     float *steps, *squares; // [units][columns]
-    float *whole_squares;   // [cluster][columns]: from each block, or [columns] of its own
-    float *sums; // [cluster][parts][own rows][columns] of the rows that this block adds up; [rows][columns] of its own
+    float *whole_squares;   // [cluster][columns]: from each block
+    float *sums;            // [cluster][parts][own rows][columns]: of the rows that this block adds up
 
     VB_DEVICE ColumnsMemory(char *memory, int units) {
         codes = reinterpret_cast<int4 *>(memory);
@@ -52,8 +52,8 @@ struct Rounding {
     float h[8][count];
 
     VB_DEVICE static int element(int i) {
-        const int lane = threadIdx.x % 32, piece = lane / 8, word = lane / 2 % 4, pair = lane % 2;
-        return 64 * piece + 16 * word + 2 * pair + 4 * (i / 2) + i % 2;
+        const int lane = threadIdx.x % 32;
+        return 16 * (lane / 4 + 8 * (i / 4)) + 4 * (i % 4) + lane % 4;
     }
     // From element `first` and column `column` on.
     VB_DEVICE void read(const vb_tmac_matmul_args &a, int64_t first, int64_t column) {
@@ -62,7 +62,7 @@ struct Rounding {
         const int64_t left = a.k - first - element(0), live = a.n - column;
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            const int k = 4 * (i / 2) + i % 2;
+            const int k = element(i) - element(0);
             const float *const at = from + k * a.n;
 #pragma unroll
             for (int c = 0; c < count; c++) h[i][c] = 0.0f;
@@ -79,7 +79,7 @@ struct Rounding {
     }
     // Of unit u of the block and its columns from `own` on.
     VB_DEVICE void write(const vb_tmac_matmul_args &a, const ColumnsMemory<FOURS> &to, int64_t first, int u, int own) {
-        const int lane = threadIdx.x % 32, piece = lane / 8, word = lane / 2 % 4, pair = lane % 2;
+        const int lane = threadIdx.x % 32;
         if (a.normed) {
             float squares[count] = {};
 #pragma unroll
@@ -112,26 +112,29 @@ struct Rounding {
 #if __CUDA_ARCH__ >= 900
             most = __uint_as_float(__reduce_max_sync(all_lanes, bits));
 #endif
-            const float scale = float(most_code) / Max::combine(most, 7.9e-31f);
-            constexpr float round = 12582912.0f; // 1.5 times 2^23 leaves no bits below 1: the code is the lowest byte
-            unsigned high[8], low[8];
-            float total = 0.0f;
+            constexpr float less = 1.0f / 256; // __fdividef gives 0 for divisors beyond 2^126
+            const float scale = __fdividef(most_code * less, Max::combine(most, 7.9e-31f) * less);
+            constexpr float round = 12582912.0f; // 1.5 times 2^23 leaves no bits below 1: the code is the lowest 16
+            unsigned both[8], carried[8], total = 0; // a low byte above 127 is below 0, and the high one is one more
 #pragma unroll
             for (int i = 0; i < 8; i++) {
-                const float v = h[i][c], r = fmaf(v, scale, round), whole = r - round;
-                const float l = fmaf(fmaf(v, scale, -whole), float(low_codes), round);
-                high[i] = __float_as_uint(r), low[i] = __float_as_uint(l);
-                total += fmaf(whole, float(low_codes), l - round);
+                both[i] = __float_as_uint(fmaf(h[i][c], scale, round));
+                carried[i] = both[i] + 128;
+                total += both[i] - 0x4b400000u;
             }
-            const auto joined = [](const unsigned(&v)[8], int odd) {
-                return __byte_perm(__byte_perm(v[odd], v[2 + odd], 0x0040),
-                                   __byte_perm(v[4 + odd], v[6 + odd], 0x0040), 0x5410);
+            const auto joined = [](const unsigned *v, int at) {
+                return __byte_perm(__byte_perm(v[0], v[1], 0x0040 + 0x11 * at),
+                                   __byte_perm(v[2], v[3], 0x0040 + 0x11 * at), 0x5410);
             };
             const int four = (own + c) / 4, plane = (own + c) % 4 * 2;
-            int2 *const at =
-                reinterpret_cast<int2 *>(to.codes + ((u * FOURS + four) * 4 + word) * 32 + 4 * plane + piece) + pair;
-            at[0] = make_int2(joined(high, 0), joined(high, 1));
-            at[8] = make_int2(joined(low, 0), joined(low, 1));
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const int word = lane / 4 + 8 * j;
+                unsigned *const at = reinterpret_cast<unsigned *>(to.codes + ((u * FOURS + four) * 4 + word % 4) * 32 +
+                                                                  4 * plane + word / 4) + lane % 4;
+                at[0] = joined(carried + 4 * j, 1);
+                at[16] = joined(both + 4 * j, 0);
+            }
             int sum = int(total);
 #if __CUDA_ARCH__ >= 900
             sum = __reduce_add_sync(all_lanes, sum);
@@ -139,7 +142,7 @@ struct Rounding {
             if (lane == 0) {
                 const int i = u * columns + own + c;
                 to.totals[i] = sum;
-                to.steps[i] = scale > 0.0f ? most * (1.0f / (most_code * low_codes)) : nanf(""); // of infinite floats
+                to.steps[i] = scale > 0.0f ? most * (1.0f / most_code) : nanf(""); // of infinite floats
             }
         }
     }
@@ -161,7 +164,7 @@ template <int FOURS>
 __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS, FOURS < 4 ? 2 : 1)
     tmac_columns_kernel(vb_tmac_matmul_args a, int units, int all_parts, int turns) {
     constexpr int columns = 4 * FOURS, most_fours = FOURS < 4 ? FOURS : 4, rounded = Rounding<FOURS>::count;
-    constexpr bool few = FOURS == 1; // columns: messages in place of barriers, and parts of a block
+    constexpr bool few = FOURS == 1; // columns
     constexpr int together = few ? 2 : 1;
     constexpr int sets = few ? 4 : 1; // of sums: an instruction waits for the one before with the same
     const int parts = few ? all_parts : 1;
@@ -177,11 +180,9 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS, FOURS < 4 ? 2 : 1)
     const int64_t first_row = (int64_t)(blockIdx.x / size) * rows, first_column = (int64_t)blockIdx.y * columns;
     // Each block of the cluster adds up its share of the rows.
     const int share = (rows + size - 1) / size, own_rows = larger(0, smaller(share, rows - rank * share));
-    if (few) {
-        if (warp == 0)
-            mailbox_init(&mailbox, size * columns * 4 * (own_rows * parts + (a.normed ? 1 : 0)), lane == 0);
-        cluster_arrive();
-    }
+    if (warp == 0)
+        mailbox_init(&mailbox, size * columns * 4 * (own_rows * parts + (a.normed ? 1 : 0)), lane == 0);
+    cluster_arrive();
     // Weights of (turn, unit), in this order.
     const char *const weights = static_cast<const char *>(a.weights) + first_row * row_bytes + 64 * first_unit;
     int from[4], asked_unit = own_part, asked_turn = 0;
@@ -232,8 +233,8 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS, FOURS < 4 ? 2 : 1)
         }
     }
     __syncthreads();
-    const bool messages = few && size > 1;
-    if (few) cluster_wait(); // the others' mailboxes are there
+    const bool messages = size > 1;
+    cluster_wait(); // the others' mailboxes are there
     for (int i = threadIdx.x; i < (a.normed ? columns * (messages ? size : 1) : 0); i += blockDim.x) {
         const int column = i % columns, to = i / columns;
         float squares = 0.0f;
@@ -313,53 +314,42 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS, FOURS < 4 ? 2 : 1)
             u += parts;
             if (u >= here) {
                 u = own_part;
-                if (few) {
-                    const int row = (turn * row_warps + row_warp) * 32 + 8 * part + group, to = row / share,
-                              slot = ((rank * parts + own_part) * share + row - to * share) * columns;
-                    const float4 mine = columns_of_row(make_float4(all[0][0], all[1][0], all[2][0], all[3][0]), part);
+                const int row = (turn * row_warps + row_warp) * 32 + 8 * part + group, to = row / share,
+                          slot = ((rank * parts + own_part) * share + row - to * share) * columns;
+                const unsigned at = cluster_address(own.sums + slot, to), box = cluster_address(&mailbox, to);
+#pragma unroll
+                for (int f = 0; f < FOURS; f++) {
+                    const float4 mine = columns_of_row(make_float4(all[0][f], all[1][f], all[2][f], all[3][f]), part);
                     if (messages)
-                        send4(cluster_address(own.sums + slot, to), cluster_address(&mailbox, to), mine);
+                        send4(at + 16 * f, box, mine);
                     else
-                        *reinterpret_cast<float4 *>(own.sums + slot) = mine;
+                        *reinterpret_cast<float4 *>(own.sums + slot + 4 * f) = mine;
+#pragma unroll
+                    for (int r = 0; r < 4; r++) all[r][f] = 0.0f;
                 }
-#pragma unroll
-                for (int r = 0; r < 4; r++)
-#pragma unroll
-                    for (int f = 0; f < FOURS; f++) {
-                        if (!few)
-                            own.sums[((turn * warps + warp) * 32 + 8 * r + group) * columns + 4 * f + part] = all[r][f];
-                        all[r][f] = 0.0f;
-                    }
                 turn++;
             }
         }
     }
-    if (messages) {
+    if (messages)
         mailbox_wait(&mailbox);
-    } else if (size > 1) {
-        cluster_arrive();
-        cluster_wait();
-    } else {
+    else
         __syncthreads();
-    }
     const bool vectors = a.n % 4 == 0 && reinterpret_cast<uintptr_t>(a.out) % 16 == 0;
     for (int i = threadIdx.x; i < own_rows * FOURS; i += blockDim.x) {
         const int64_t row = first_row + rank * share + i / FOURS, column = first_column + i % FOURS * 4;
         if (row >= a.m || column >= a.n) continue;
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f), squares = sum;
-        const auto add = [](float4 &to, float4 more) {
+        const auto add = [](float4 &to, const float *from) {
+            const float4 more = *reinterpret_cast<const float4 *>(from);
             to.x += more.x, to.y += more.y, to.z += more.z, to.w += more.w;
         };
-        const auto mine = [](const float *from) { return *reinterpret_cast<const float4 *>(from); };
-        const auto theirs = [](const float *from, int r) { return read_cluster4(cluster_address(from, r)); };
 #pragma unroll 4
         for (int r = 0; r < size * parts; r++)
-            add(sum, few ? mine(own.sums + r * share * columns + 4 * i)
-                         : theirs(own.sums + rank * share * columns + 4 * i, r));
+            add(sum, own.sums + r * share * columns + 4 * i);
         if (a.normed)
             for (int r = 0; r < size; r++)
-                add(squares, few ? mine(own.whole_squares + r * columns + i % FOURS * 4)
-                                 : theirs(own.whole_squares + i % FOURS * 4, r));
+                add(squares, own.whole_squares + r * columns + i % FOURS * 4);
         const float scale = a.groups == 1 && a.scales ? a.scales[row] : 1.0f;
 #pragma unroll
         for (int c = 0; c < 4; c++) {
@@ -375,10 +365,6 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS, FOURS < 4 ? 2 : 1)
             for (int c = 0; c < 4; c++)
                 if (column + c < a.n) out[c] = part_of(sum, c);
         }
-    }
-    if (!few && size > 1) { // the others read this block's memory
-        cluster_arrive();
-        cluster_wait();
     }
 }
 
