@@ -15,6 +15,7 @@
 #include "linear/packed/heads.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
 #include "linear/choose_adapted.h"
+#include "linear/packed/mixture.cuh"
 #include "linear/packed/n1_one_item.cuh"
 #include "runtime/quotient.cuh"
 
@@ -175,93 +176,94 @@ struct QKVOut {
     }
 };
 
-// Blocks 0 .. first_blocks - 1 compute `first` from weights of type A, the others `second` from weights of type B.
-// ONE: item of a block, with an adapter's update.
+// What v has in the place of q and k.
+template <class Update>
+struct ValuesOf {
+    int items, stages, chunk;
+    int64_t row_bytes;
+    Update update;
+};
+
+// Blocks 0 .. qk_blocks - 1 compute q and k, the others v; blocks 0 .. first_blocks - 1 from weights of type A, the
+// others from weights of type B. ONE: item of a block, with an adapter's update.
 template <class A, class B, Told TOLD, bool ONE, class Update>
 __global__ void __launch_bounds__(32 * n1_warps, 2)
-    n1_qkv_kernel(N1Input in, QKVOut<TOLD, Update> first, QKVOut<TOLD, Update> second, int first_blocks,
-                  int second_items, int second_stages, int second_chunk) {
+    n1_qkv_kernel(N1Input in, QKVOut<TOLD, Update> out, ValuesOf<Update> of_v, int first_blocks, int qk_blocks) {
 #if __CUDA_ARCH__ < 900
     if constexpr (TOLD != Told::NOTHING) return __trap(); // linear_makes_blocks, linear_norms_heads
 #endif
     if constexpr (TOLD != Told::NOTHING) {
-        const int bytes = TOLD == Told::SQUARES ? first.head_items.by * (int)sizeof(float)
+        const int bytes = TOLD == Told::SQUARES ? out.head_items.by * (int)sizeof(float)
                                                 : (int)sizeof letters().greatest[0];
         mailbox_init(letters().mailboxes + threadIdx.x / 32, bytes, threadIdx.x % 32 == 0);
         cluster_arrive(), cluster_wait();
     }
-    const bool of_second = (int)blockIdx.x >= first_blocks;
-    const int index = blockIdx.x - (of_second ? first_blocks : 0),
-              count = of_second ? gridDim.x - first_blocks : first_blocks;
-    if (of_second) in.items = second_items, in.stages = second_stages, in.chunk = second_chunk;
-    const auto product = [&](auto block, const QKVOut<TOLD, Update> &out) {
+    out.values = (int)blockIdx.x >= qk_blocks;
+    const int index = blockIdx.x - (out.values ? qk_blocks : 0),
+              count = out.values ? gridDim.x - qk_blocks : qk_blocks;
+    if (out.values) {
+        in.items = of_v.items, in.stages = of_v.stages, in.chunk = of_v.chunk, out.row_bytes = of_v.row_bytes;
+        if constexpr (Update::active) out.update = of_v.update;
+    }
+    with_type_of_block<A, B>(first_blocks, [&](auto block) {
         if constexpr (ONE) n1_one_item<decltype(block), 2, 1, false>(in, out, index);
         else n1_product<decltype(block), 2>(in, out, index, count);
-    };
-    if constexpr (std::is_same<A, B>::value) { // they differ in an adapter's update alone
-        first.values = of_second;
-        if constexpr (Update::active)
-            if (of_second) first.update = second.update;
-        product(A(), first);
-    } else if (of_second) {
-        product(B(), second);
-    } else {
-        product(A(), first);
-    }
+    });
 }
 
-// q and k from weights of type A and v from weights of type B. Where `qk` or `v` is false, the other alone.
-template <class A, class B, Told TOLD, bool ONE = false, class Update>
-vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, const Update &of_qk,
-                 const Update &of_v, vb_stream *stream) {
-    static_assert(Packed<A>::depth == Packed<B>::depth, "one tiling of x");
+// Where `qk` or `v` is false, the other alone.
+template <Told TOLD, bool ONE = false, class Mixture, class Update>
+vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, const Mixture &mixture, bool qk, bool v,
+                 const Update &of_qk, const Update &of_v, vb_stream *stream) {
+    using A = typename Mixture::A;
+    using B = typename Mixture::B;
     const int tiles = (int)Packed<A>::tiles_of(a.wq.cols), head_items = (int)(a.dim / (2 * packed_rows));
     const int q_items = head_items * (int)a.heads, v_items = v ? head_items * (int)a.kv_heads : 0;
     const int qk_items = qk ? q_items + head_items * (int)a.kv_heads : 0;
-    QKVOut<TOLD, Update> first = {a,       (int64_t)tiles * Packed<A>::tile_bytes, Quotient(head_items),
-                            q_items, false,                                  a.kv_type == VB_F16,
-                            c.rest != LINEAR_QKV_NOTHING, c.raw, of_qk};
-    QKVOut<TOLD, Update> second = first;
-    second.row_bytes = (int64_t)tiles * Packed<B>::tile_bytes, second.values = true, second.update = of_v;
+    const QKVOut<TOLD, Update> out = {a, mixture.row_bytes(a.wq.cols), Quotient(head_items), q_items, false,
+                                      a.kv_type == VB_F16, c.rest != LINEAR_QKV_NOTHING, c.raw, of_qk};
     // Where there are more blocks than multiprocessors, some wait for room: faster than a second item for some of them.
     const linear_items none = {}, &one = qk ? c.qk : none, &two = v ? c.v : none;
     const N1Input in = {a.x, a.norm, a.eps, tiles, qk_items, one.stages, one.chunk, 0, false, (int)a.wq.cols};
+    const ValuesOf<Update> values = {v_items, two.stages, two.chunk, mixture.v_row_bytes(a.wq.cols), of_v};
     const int matrices = Update::active ? 2 : 0;
-    const int64_t bytes = larger(linear_n1_adapted_shared(Packed<A>::format, a.wq.cols, &one, matrices, a.ranks),
-                                 linear_n1_adapted_shared(Packed<B>::format, a.wq.cols, &two, matrices, a.ranks));
+    const auto shared = [&](bool second, const linear_items &items) {
+        return linear_n1_adapted_shared(second ? Packed<B>::format : Packed<A>::format, a.wq.cols, &items, matrices,
+                                        a.ranks);
+    };
     const int cluster = TOLD == Told::SQUARES ? head_items : TOLD == Told::GREATEST ? 2 : 1;
-    return launch_cluster(stream, cluster, one.blocks + two.blocks, 32 * larger(one.warps, two.warps), bytes,
-                          n1_qkv_kernel<A, B, TOLD, ONE, Update>, in, first, second, one.blocks, v_items, two.stages,
-                          two.chunk);
+    return launch_cluster(stream, cluster, one.blocks + two.blocks, 32 * larger(one.warps, two.warps),
+                          larger(shared(mixture.qk_second, one), shared(mixture.v_second, two)),
+                          n1_qkv_kernel<A, B, TOLD, ONE, Update>, in, out, values,
+                          mixture.first_blocks(one.blocks, two.blocks), one.blocks);
 }
 
-template <class A, class B>
-vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v, const Adapter &adapter,
-                 vb_stream *stream) {
+template <class Mixture>
+vb_status n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, const Mixture &mixture, bool qk, bool v,
+                 const Adapter &adapter, vb_stream *stream) {
     const bool blocks = a.kv_type == VB_Q8_0 && c.rest == LINEAR_QKV_NOTHING;
     if (!adapter.sums)
-        return c.normed ? n1_qkv<A, B, Told::SQUARES>(a, c, qk, v, NoUpdate(), NoUpdate(), stream)
-               : blocks ? n1_qkv<A, B, Told::GREATEST>(a, c, qk, v, NoUpdate(), NoUpdate(), stream)
-                        : n1_qkv<A, B, Told::NOTHING>(a, c, qk, v, NoUpdate(), NoUpdate(), stream);
+        return c.normed ? n1_qkv<Told::SQUARES>(a, c, mixture, qk, v, NoUpdate(), NoUpdate(), stream)
+               : blocks ? n1_qkv<Told::GREATEST>(a, c, mixture, qk, v, NoUpdate(), NoUpdate(), stream)
+                        : n1_qkv<Told::NOTHING>(a, c, mixture, qk, v, NoUpdate(), NoUpdate(), stream);
     const int warps = larger(qk ? c.qk.warps : 0, v ? c.v.warps : 0);
     const N1Update<1> of_qk = n1_update<1>(adapter, 0, 2, warps), of_v = n1_update<1>(adapter, 2, 1, warps);
-    const vb_packed_format of_a = Packed<A>::format, of_b = Packed<B>::format;
-    if ((!qk || linear_n1_one_item(of_a, (a.heads + a.kv_heads) * a.dim, a.wq.cols, &c.qk)) &&
-        (!v || linear_n1_one_item(of_b, a.kv_heads * a.dim, a.wq.cols, &c.v)))
-        return blocks ? n1_qkv<A, B, Told::GREATEST, true>(a, c, qk, v, of_qk, of_v, stream)
-                      : n1_qkv<A, B, Told::NOTHING, true>(a, c, qk, v, of_qk, of_v, stream);
-    return blocks ? n1_qkv<A, B, Told::GREATEST>(a, c, qk, v, of_qk, of_v, stream)
-                  : n1_qkv<A, B, Told::NOTHING>(a, c, qk, v, of_qk, of_v, stream);
+    const auto one_item = [&](bool second, int64_t rows, const linear_items &items) {
+        return linear_n1_one_item(second ? Packed<typename Mixture::B>::format : Packed<typename Mixture::A>::format,
+                                  rows, a.wq.cols, &items);
+    };
+    if ((!qk || one_item(mixture.qk_second, (a.heads + a.kv_heads) * a.dim, c.qk)) &&
+        (!v || one_item(mixture.v_second, a.kv_heads * a.dim, c.v)))
+        return blocks ? n1_qkv<Told::GREATEST, true>(a, c, mixture, qk, v, of_qk, of_v, stream)
+                      : n1_qkv<Told::NOTHING, true>(a, c, mixture, qk, v, of_qk, of_v, stream);
+    return blocks ? n1_qkv<Told::GREATEST>(a, c, mixture, qk, v, of_qk, of_v, stream)
+                  : n1_qkv<Told::NOTHING>(a, c, mixture, qk, v, of_qk, of_v, stream);
 }
 
-vb_status n1_qkv(vb_dtype type, const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v,
+vb_status n1_qkv(vb_dtype of_qk, vb_dtype of_v, const vb_norm_qkv_args &a, const linear_qkv_choice &c, bool qk, bool v,
                  const Adapter &adapter, vb_stream *stream) {
-    switch (type) {
-#define X(type, Block, ...) case type: return n1_qkv<Block, Block>(a, c, qk, v, adapter, stream);
-        VB_PACKED_TYPES(X)
-#undef X
-    default: return VB_UNSUPPORTED;
-    }
+    return with_mixture(of_qk, of_v,
+                        [&](const auto &mixture) { return n1_qkv(a, c, mixture, qk, v, adapter, stream); });
 }
 
 } // namespace
@@ -274,16 +276,10 @@ vb_status packed_n1_qkv(const vb_norm_qkv_args &a, const linear_qkv_choice &c, v
     }
     const vb_dtype type = a.wq.type, values = a.wv.type;
     if (c.apart) {
-        VB_TRY(n1_qkv(values, a, c, false, true, adapter, stream));
-        return n1_qkv(type, a, c, true, false, adapter, stream);
+        VB_TRY(n1_qkv(values, values, a, c, false, true, adapter, stream));
+        return n1_qkv(type, type, a, c, true, false, adapter, stream);
     }
-    const auto both = [&](auto of_qk, auto of_v) {
-        return n1_qkv<decltype(of_qk), decltype(of_v)>(a, c, true, true, adapter, stream);
-    };
-    if (type == VB_Q4_K && values == VB_Q6_K) return both(vb_block_q4_k(), vb_block_q6_k());
-    if (type == VB_Q5_K && values == VB_Q6_K) return both(vb_block_q5_k(), vb_block_q6_k());
-    if (type == VB_Q5_0 && values == VB_Q8_0) return both(vb_block_q5_0(), vb_block_q8_0());
-    return n1_qkv(type, a, c, true, true, adapter, stream);
+    return n1_qkv(type, values, a, c, true, true, adapter, stream);
 }
 
 } // namespace vb
