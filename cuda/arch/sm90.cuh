@@ -307,15 +307,33 @@ VB_WGMMA_TYPE(bf16, "bf16")
                  ", 1, 1, 1, " TB ";"                                                                                  \
                  : __VA_ARGS__                                                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_MN))
+#define VB_WGMMA_A_KEEP(N, TYPE, REGS, A, B, KEEP, TB, ...) /* d = keep * d + A B: a first product needs no zeros */   \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " KEEP ", 0;\n"                                                     \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" REGS "}, {" A "}, " B            \
+                 ", p, 1, 1, " TB ";\n}\n"                                                                             \
+                 : __VA_ARGS__                                                                                         \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_MN), "r"(keep))
 
 template <class T, int N, int B_MN>
 struct WgmmaRegisters;
 
 #define VB_WGMMA_A_TYPE(T, NAME)                                                                                       \
     template <int B_MN>                                                                                                \
+    struct WgmmaRegisters<T, 16, B_MN> {                                                                               \
+        static VB_DEVICE void run(float (&d)[8], const unsigned (&a)[4], uint64_t b) {                                 \
+            VB_WGMMA_A(16, NAME, VB_R8, "%8, %9, %10, %11", "%12", "%13", VB_D8(0));                                   \
+        }                                                                                                              \
+        static VB_DEVICE void run(float (&d)[8], const unsigned (&a)[4], uint64_t b, int keep) {                       \
+            VB_WGMMA_A_KEEP(16, NAME, VB_R8, "%8, %9, %10, %11", "%12", "%14", "%13", VB_D8(0));                       \
+        }                                                                                                              \
+    };                                                                                                                 \
+    template <int B_MN>                                                                                                \
     struct WgmmaRegisters<T, 32, B_MN> {                                                                               \
         static VB_DEVICE void run(float (&d)[16], const unsigned (&a)[4], uint64_t b) {                                \
             VB_WGMMA_A(32, NAME, VB_R16, "%16, %17, %18, %19", "%20", "%21", VB_D8(0), VB_D8(8));                      \
+        }                                                                                                              \
+        static VB_DEVICE void run(float (&d)[16], const unsigned (&a)[4], uint64_t b, int keep) {                      \
+            VB_WGMMA_A_KEEP(32, NAME, VB_R16, "%16, %17, %18, %19", "%20", "%22", "%21", VB_D8(0), VB_D8(8));          \
         }                                                                                                              \
     };                                                                                                                 \
     template <int B_MN>                                                                                                \
@@ -329,13 +347,8 @@ struct WgmmaRegisters;
         static VB_DEVICE void run(float (&d)[64], const unsigned (&a)[4], uint64_t b) {                                \
             VB_WGMMA_A(128, NAME, VB_R64, "%64, %65, %66, %67", "%68", "%69", VB_D32(0), VB_D32(32));                  \
         }                                                                                                              \
-        /* d = keep * d + A B: a first product needs no zeros */                                                       \
         static VB_DEVICE void run(float (&d)[64], const unsigned (&a)[4], uint64_t b, int keep) {                      \
-            asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %70, 0;\n"                                                  \
-                         "wgmma.mma_async.sync.aligned.m64n128k16.f32." NAME "." NAME " {" VB_R64                      \
-                         "}, {%64, %65, %66, %67}, %68, p, 1, 1, %69;\n}\n"                                            \
-                         : VB_D32(0), VB_D32(32)                                                                       \
-                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(B_MN), "r"(keep));                  \
+            VB_WGMMA_A_KEEP(128, NAME, VB_R64, "%64, %65, %66, %67", "%68", "%70", "%69", VB_D32(0), VB_D32(32));      \
         }                                                                                                              \
     };                                                                                                                 \
     template <int B_MN>                                                                                                \

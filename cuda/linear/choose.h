@@ -106,6 +106,7 @@ enum {
     LINEAR_LEFT_SUMS = 65536,     /* floats of x V that an operation of one row leaves for the next, at most */
     /* rows of x that packed_n32 takes; on Hopper packed_n32_sm90 is faster above 16 */
     LINEAR_N32 = 32, LINEAR_N32_HOPPER = 16,
+    LINEAR_N16 = 16, /* of packed_n32_sm90's smaller code */
     LINEAR_FEW_UNITS = 64 /* rows of x that packed_many takes with a warp for each 16 rows of W */
 };
 
@@ -338,7 +339,8 @@ static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format
         wide ? LINEAR_PACKED_MANY_SM90 : LINEAR_PACKED_MANY, 0, 0, 0, 0, 0, 0, 0, multiprocessors, 0, 0};
     if (wide && n <= LINEAR_N32) {
         best.kernel = LINEAR_PACKED_N32_SM90;
-        best.tokens = LINEAR_N32, best.pair = 1, best.cluster = linear_n32_sm90_cluster(rows, k_tiles, multiprocessors);
+        best.tokens = n <= LINEAR_N16 ? LINEAR_N16 : LINEAR_N32, best.pair = 1;
+        best.cluster = linear_n32_sm90_cluster(rows, k_tiles, multiprocessors);
         best.row_blocks = best.whole = (int)vb_ceil_div(rows, LINEAR_UNIT_ROWS), best.token_blocks = 1, best.ksplit = 1,
         best.time = 1;
         return best;

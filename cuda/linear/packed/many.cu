@@ -255,7 +255,8 @@ vb_status multiply(const ManyX &x, Product product, const linear_units &units, v
     product.beside = before != makes_x && (!shares || x.arrived);
     product.late = product.beside && before == makes_h, product.gated = SWIGLU;
 #ifdef VB_WITH_SM90
-    if (units.kernel == LINEAR_PACKED_N32_SM90) return n32_sm90_product<Block>(x.x, x.cols, product, stream);
+    if (units.kernel == LINEAR_PACKED_N32_SM90)
+        return n32_sm90_product<Block>(x.x, x.cols, product, units.tokens, stream);
     if (units.kernel == LINEAR_PACKED_MANY_SM90) return wgmma_product<Block, SWIGLU>(x, product, units, stream);
 #endif
     const auto run = [&](auto shape, auto kernel) {

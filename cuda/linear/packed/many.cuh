@@ -47,6 +47,7 @@ struct ManyTile {
     uint32_t v[2][P::values]; // floats: the upper bytes of halves
     // small: four halves, and four addends, times 64; k4: sc[0..3], sc[4..7], min[0..3], min[4..7]; k2; k6 + 128; e4m3
     uint32_t scales[2][P::small && !P::mins ? 2 : 4];
+    static constexpr bool starts_anew = false; // its sums are added to those of the tiles before
     __half2 d[2]; // k4: {d, -dmin}; k2: {d, -dmin / 16}; k6: d of both rows; all times 64
 
     VB_DEVICE void unpack(const LaneTile<Block> &w) {

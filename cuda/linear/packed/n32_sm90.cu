@@ -1,4 +1,4 @@
-// n32_sm90.cu: the products of many.cu for up to 32 rows of x on Hopper: a step of 17 to 32 sequences.
+// n32_sm90.cu: the products of many.cu for up to 32 rows of x on Hopper, by code for 16 or 32: a step of sequences.
 //
 // The arithmetic is a prompt's: weights are dequantized into registers, operand A of wgmma. x is operand B, and four
 // warps read it together. Each warp has a ring of tiles of weights, filled before the kernel before has ended, and two
@@ -6,12 +6,13 @@
 // warp for x alone would leave each thread 96 registers instead of 128. The blocks of a cluster share the columns.
 //
 //   grid     a block for 128 rows of W, or a cluster; 8 warps of 16 rows each
-//   shared   24 or 48 KiB of x, then of sums; rings of 53 to 87 KiB
+//   shared   12 to 48 KiB of x, then of sums; rings of 53 to 87 KiB
 //   moves    the weights once; x once a block, from L2
-//   bound    a warp's instructions, 520 a tile of Q4_K; it issues one in five cycles
+//   bound    a warp's instructions, 330 a tile of Q4_K (folded_tile.cuh)
 //   measured docs/experiments/2026-11-22-packed-steps.md
 #include "linear/linear.cuh"
 #ifdef VB_HAS_PACKED_LAYOUT
+#include "linear/packed/folded_tile.cuh"
 #include "linear/packed/sm90_stage.cuh"
 #include "linear/packed/sm90_store.cuh"
 #include "linear/packed/n32_sm90.cuh"
@@ -24,21 +25,27 @@ namespace vb {
 namespace {
 
 // The shared memory of a block.
-template <class Block>
+template <class Block, int TOKENS>
 struct N32Sm90Shape {
     using P = Packed<Block>;
-    static constexpr int tokens = n32_tokens, columns = P::depth, boxes = columns / sm90::tile_width; // of x in a stage
+    static constexpr int tokens = TOKENS, columns = P::depth, boxes = columns / sm90::tile_width; // of x in a stage
     static constexpr int box_bytes = tokens * sm90::row_bytes, stage_bytes = boxes * box_bytes;
     static constexpr int x_stages = 3, ahead = x_stages - 1; // that are fetched before they are read
     static constexpr int rings = x_stages * stage_bytes;     // where they begin
     static constexpr int most = 112 << 10;                   // of which a multiprocessor has room for two
     static constexpr int stages = smaller(6, (most - 1024 - rings) / (unit_warps * (P::tile_bytes + 8)));
-    static constexpr int inverse = rings + unit_warps * stages * P::tile_bytes, barriers = inverse + n32_tokens * 4;
+    static constexpr int inverse = rings + unit_warps * stages * P::tile_bytes, barriers = inverse + TOKENS * 4;
     static constexpr int shared = barriers + (2 * x_stages + unit_warps * stages) * 8;
     static_assert(stages >= 2 && shared <= most, "two blocks");
 };
 
 #ifdef VB_SM90A
+
+// The sums that a tile's products are added to: all, or the tile's where tiles fold.
+template <int COUNT>
+VB_DEVICE float (&sums_of(float (&all)[COUNT], float (&)[1]))[COUNT] { return all; }
+template <int COUNT>
+VB_DEVICE float (&sums_of(float (&)[COUNT], float (&of_tile)[COUNT]))[COUNT] { return of_tile; }
 
 // The sum of four neighbours in all blocks of a cluster.
 VB_DEVICE float4 sum_of_cluster(const float *at, int cluster) {
@@ -55,6 +62,7 @@ VB_DEVICE float4 sum_of_cluster(const float *at, int cluster) {
 }
 
 // Adds sums, bias and the addend: a warp writes 128 neighbours of a token.
+template <int TOKENS>
 VB_DEVICE void finish_rows(const Product &p, const Unit &unit, const float *sums, const float *inverse, int cluster,
                            int rank) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -62,9 +70,9 @@ VB_DEVICE void finish_rows(const Product &p, const Unit &unit, const float *sums
     if (tile_row >= p.tile_rows) return;
     const Matrix &m = p.find<false>(tile_row);
     const FourResults results(p, unit, m, tile_row, lane);
-    const int end = (int)smaller<int64_t>(p.shares.of(n32_tokens * (rank + 1)), p.n);
+    const int end = (int)smaller<int64_t>(p.shares.of(TOKENS * (rank + 1)), p.n);
 #pragma unroll 1
-    for (int token = p.shares.of(n32_tokens * rank) + warp; token < end; token += unit_warps) {
+    for (int token = p.shares.of(TOKENS * rank) + warp; token < end; token += unit_warps) {
         const float4 added[1] = {p.add ? results.rows.load(p.add, token) : float4()};
         float4 sum[1] = {sum_of_cluster(sums + token * sum_width + 4 * lane, cluster)};
         results.store(sum, inverse + token, added, token, unit_warps, end);
@@ -72,20 +80,21 @@ VB_DEVICE void finish_rows(const Product &p, const Unit &unit, const float *sums
 }
 
 // silu(gate) * up: a warp writes the 64 neighbours of two tokens. Even warps have gate, odd ones up.
+template <int TOKENS>
 VB_DEVICE void finish_swiglu(const Product &p, const Unit &unit, const float *sums, const float *inverse, int cluster,
                              int rank) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, four = lane % 16;
     const int64_t row = (int64_t)unit.rows * half_group + 4 * four, cols = p.matrices[0].rows;
     const FourRows rows(p.matrices[0], row, nullptr);
-    const int end = (int)smaller<int64_t>(p.shares.of(n32_tokens * (rank + 1)), p.n);
+    const int end = (int)smaller<int64_t>(p.shares.of(TOKENS * (rank + 1)), p.n);
 #pragma unroll 1
-    for (int first = p.shares.of(n32_tokens * rank) + 2 * warp; first < end; first += 2 * unit_warps) {
+    for (int first = p.shares.of(TOKENS * rank) + 2 * warp; first < end; first += 2 * unit_warps) {
         const int token = first + lane / 16;
         const bool exists = token < end && row < cols;
         const float *const at =
-            sums + smaller(token, n32_tokens - 1) * sum_width + four / 4 * 2 * packed_rows + four % 4 * 4;
+            sums + smaller(token, TOKENS - 1) * sum_width + four / 4 * 2 * packed_rows + four % 4 * 4;
         const float4 gate = sum_of_cluster(at, cluster), up = sum_of_cluster(at + packed_rows, cluster);
-        const float scale = inverse[smaller(token, n32_tokens - 1)];
+        const float scale = inverse[smaller(token, TOKENS - 1)];
         float4 y = {swiglu(gate.x * scale, up.x * scale), swiglu(gate.y * scale, up.y * scale),
                     swiglu(gate.z * scale, up.z * scale), swiglu(gate.w * scale, up.w * scale)};
         if (!p.to.x) {
@@ -105,12 +114,12 @@ VB_DEVICE void finish_swiglu(const Product &p, const Unit &unit, const float *su
 
 #endif
 
-template <class Block>
+template <class Block, int TOKENS>
 __global__ void __launch_bounds__(unit_threads, 2)
     n32_sm90_kernel(VB_IN_PLACE CUtensorMap x, VB_IN_PLACE Product product) {
 #ifdef VB_SM90A
     using P = Packed<Block>;
-    using S = N32Sm90Shape<Block>;
+    using S = N32Sm90Shape<Block, TOKENS>;
     extern __shared__ __align__(1024) uint8_t shared[];
     uint64_t *const full = reinterpret_cast<uint64_t *>(shared + S::barriers), *const empty = full + S::x_stages;
     uint64_t *const arrived = empty + S::x_stages;
@@ -148,9 +157,16 @@ __global__ void __launch_bounds__(unit_threads, 2)
 #pragma unroll 1
         for (int k = 0; k < smaller(S::ahead, count); k++) fetch(k);
     const bool uneven = product.uneven();
-    if (warp == unit_warps - 1) load_inverse<n32_tokens>(inverse, product, 0, uneven, lane, 32);
-    float c[n32_tokens / 2] = {};
+    if (warp == unit_warps - 1) load_inverse<TOKENS>(inverse, product, 0, uneven, lane, 32);
+    float c[TOKENS / 2] = {}, of_tile[folds<Block> ? TOKENS / 2 : 1] = {}, factor[2] = {};
     sm90::settle(c); // zeros are in their registers
+    const auto fold = [&] { // adds the sums of a tile to those of the tiles before
+        if constexpr (folds<Block>) {
+            sm90::settle(of_tile);
+#pragma unroll
+            for (int i = 0; i < TOKENS / 2; i++) c[i] = fmaf(factor[i / 2 % 2], of_tile[i], c[i]);
+        }
+    };
     uint32_t a[2][batch_of<S, Block>][4];
     const auto multiply = [&](const auto &await) {
 #pragma unroll 1
@@ -159,15 +175,19 @@ __global__ void __launch_bounds__(unit_threads, 2)
             stored.template load<false>(ring.wait(), lane);
             ring.refill(tile, k + S::stages < count, lane);
             tile += P::tile_bytes;
-            ManyTile<Block> work;
+            std::conditional_t<folds<Block>, FoldedTile<Block>, ManyTile<Block>> work;
             work.unpack(stored);
             const int stage = k % S::x_stages;
             // The descriptor's lower half, the same for all lanes: made once, in few registers.
             const unsigned low =
                 __shfl_sync(all_lanes, (unsigned)sm90::describe(shared + stage * S::stage_bytes, 0), 0);
             const uint64_t operand = (uint64_t)(unsigned)(sm90::describe(shared, 0) >> 32) << 32 | low;
-            multiply_stage<S>(
-                c, a, work, 0, operand, [&] { await(k); },
+            multiply_stage<S, Block>(
+                sums_of(c, of_tile), a, work, 0, operand,
+                [&] {
+                    await(k);
+                    if constexpr (folds<Block>) factor[0] = work.factor[0], factor[1] = work.factor[1];
+                },
                 [&] {
                     if (lane > 0) return;
                     if (k > 0) sm90::barrier_arrive(empty + (k - 1) % S::x_stages);
@@ -176,6 +196,7 @@ __global__ void __launch_bounds__(unit_threads, 2)
                     if (next >= S::x_stages) sm90::barrier_wait(empty + next % S::x_stages, next / S::x_stages % 2 ^ 1);
                     fetch(next);
                 });
+            fold();
         }
     };
     const auto meet = [] { group_sync<1, unit_threads>(); };
@@ -199,16 +220,16 @@ __global__ void __launch_bounds__(unit_threads, 2)
         if (product.late) wait_for_previous_kernel();
         const Matrix &m = product.gated ? product.find<true>(tile_row) : product.find<false>(tile_row);
         const int64_t row = (int64_t)tile_row * packed_rows + lane / 4;
-        add_update<n32_tokens, false>(product, c, {&m, row}, {&m, row + 8}, 0);
+        add_update<TOKENS, false>(product, c, {&m, row}, {&m, row + 8}, 0);
     }
 
     float *const sums = reinterpret_cast<float *>(shared);
     meet(); // all have read the memory of the sums
-    share_sums<n32_tokens>(sums, c, warp, lane);
+    share_sums<TOKENS>(sums, c, warp, lane);
     if (cluster > 1) sm90::cluster_sync();
     else meet();
-    if (product.gated) finish_swiglu(product, unit, sums, inverse, cluster, rank);
-    else finish_rows(product, unit, sums, inverse, cluster, rank);
+    if (product.gated) finish_swiglu<TOKENS>(product, unit, sums, inverse, cluster, rank);
+    else finish_rows<TOKENS>(product, unit, sums, inverse, cluster, rank);
     if (cluster > 1) sm90::cluster_end(); // others may still read this block's sums
     if (product.beside) wait_for_previous_kernel();
 #endif
@@ -217,15 +238,19 @@ __global__ void __launch_bounds__(unit_threads, 2)
 } // namespace
 
 template <class Block>
-vb_status n32_sm90_product(const half *x, int64_t cols, const Product &product, vb_stream *stream) {
+vb_status n32_sm90_product(const half *x, int64_t cols, const Product &product, int tokens, vb_stream *stream) {
     CUtensorMap map;
-    VB_TRY(sm90::tensor_map(&map, x, VB_F16, cols, product.n, cols, n32_tokens, stream));
-    return launch_cluster(stream, product.cluster, product.units * product.cluster, unit_threads,
-                          N32Sm90Shape<Block>::shared, n32_sm90_kernel<Block>, map, product);
+    VB_TRY(sm90::tensor_map(&map, x, VB_F16, cols, product.n, cols, tokens, stream));
+    const auto run = [&](int shared, auto kernel) {
+        return launch_cluster(stream, product.cluster, product.units * product.cluster, unit_threads, shared, kernel,
+                              map, product);
+    };
+    return tokens == LINEAR_N16 ? run(N32Sm90Shape<Block, LINEAR_N16>::shared, n32_sm90_kernel<Block, LINEAR_N16>)
+                                : run(N32Sm90Shape<Block, LINEAR_N32>::shared, n32_sm90_kernel<Block, LINEAR_N32>);
 }
 
 #define X(type, Block, ...) \
-    template vb_status n32_sm90_product<Block>(const half *, int64_t, const Product &, vb_stream *);
+    template vb_status n32_sm90_product<Block>(const half *, int64_t, const Product &, int, vb_stream *);
 VB_PACKED_TYPES(X)
 #undef X
 

@@ -6,12 +6,10 @@
 
 namespace vb {
 
-constexpr int n32_tokens = LINEAR_N32;
-
-// The products of up to n32_tokens rows of x[product.n][cols], in F16 in the order of position_of, on Hopper.
+// The products of up to `tokens` rows of x[product.n][cols], 16 or 32, in F16 in the order of position_of, on Hopper.
 // product.cluster is step_cluster's.
 template <class Block>
-vb_status n32_sm90_product(const half *x, int64_t cols, const Product &product, vb_stream *stream);
+vb_status n32_sm90_product(const half *x, int64_t cols, const Product &product, int tokens, vb_stream *stream);
 
 } // namespace vb
 #endif

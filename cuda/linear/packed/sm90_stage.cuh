@@ -18,9 +18,9 @@ constexpr int batch_of = smaller(S::columns / 16, Packed<Block>::depth / 32);
 
 // Adds the products of the stage at `operand` and its part of a tile of weights. Calls arrived() before it reads the
 // stage, and finished() when nothing reads the one before it any more.
-template <class S, class Block, class Arrived, class Finished>
+template <class S, class Block, template <class> class Tile, class Arrived, class Finished>
 VB_DEVICE void multiply_stage(float (&c)[S::tokens / 2], uint32_t (&a)[2][batch_of<S, Block>][4],
-                              const ManyTile<Block> &work, int part, uint64_t operand, const Arrived &arrived,
+                              const Tile<Block> &work, int part, uint64_t operand, const Arrived &arrived,
                               const Finished &finished) {
     constexpr int size = batch_of<S, Block>, batches = S::columns / 16 / size;
     static_assert(Packed<Block>::depth / 16 / size % 2 == 0,
@@ -36,11 +36,15 @@ VB_DEVICE void multiply_stage(float (&c)[S::tokens / 2], uint32_t (&a)[2][batch_
 #pragma unroll
         for (int j = 0; j < size; j++) { // 16 columns, 32 bytes each; a box has four of them
             const int at = b * size + j;
-            sm90::WgmmaRegisters<half, S::tokens, 0>::run(c, now[j],
-                                                          operand + (at / 4 * S::box_bytes + at % 4 * 32) / 16);
+            const uint64_t x = operand + (at / 4 * S::box_bytes + at % 4 * 32) / 16;
+            using Instruction = sm90::WgmmaRegisters<half, S::tokens, 0>;
+            if constexpr (Tile<Block>::starts_anew) Instruction::run(c, now[j], x, part > 0 || at > 0);
+            else Instruction::run(c, now[j], x);
         }
         sm90::wgmma_commit();
-        sm90::wgmma_wait<1>();
+        constexpr bool ends = Tile<Block>::starts_anew && Packed<Block>::depth == S::columns;
+        if (ends && b == batches - 1) sm90::wgmma_wait<0>();
+        else sm90::wgmma_wait<1>();
         if (b == 0) finished();
     }
 }
