@@ -10,7 +10,7 @@ static vb_status run(attention_kernel kernel, const vb_attention_args &a, vb_str
     case ATTENTION_DECODE: return attention_decode(a, stream);
     case ATTENTION_DECODE_Q8: return attention_decode_q8(a, stream);
     case ATTENTION_DECODE_F32: return attention_decode_f32(a, stream);
-    case ATTENTION_DECODE_VARIANTS: return attention_decode_variants(a, false, stream);
+    case ATTENTION_DECODE_VARIANTS: return attention_decode_variants(a, {}, stream);
     case ATTENTION_PREFILL_SM90: return attention_prefill_sm90(a, stream);
     case ATTENTION_PADDED_SM90: return attention_padded_sm90(a, stream);
     case ATTENTION_PREFILL_Q8_SM90: return attention_prefill_q8(a, attention_prefill_sm90, stream);

@@ -292,12 +292,19 @@ inline vb_status plan_parts(AttentionParts *parts, int64_t tiles, int tile_rows,
 
 int64_t shared_of_multiprocessor(vb_stream *stream); // bytes that all its blocks have at once (runtime.cu)
 
+// How results of attention_decode leave. `operand`: in F16, for a product with packed weights (linear/packed/many.cuh).
+// `flags`: half_flags of them, which become 0, or null.
+struct DecodeResults {
+    bool operand = false;
+    unsigned *flags = nullptr;
+};
+
 // Each takes the calls for which choose.h names it.
 // `parts`: memory for parts of rows, or null for the stream's workspace.
 vb_status attention_decode(const vb_attention_args &args, vb_stream *stream, void *parts = nullptr);
 vb_status attention_decode_q8(const vb_attention_args &args, vb_stream *stream);
 vb_status attention_decode_f32(const vb_attention_args &args, vb_stream *stream);
-vb_status attention_decode_variants(const vb_attention_args &args, bool operand, vb_stream *stream);
+vb_status attention_decode_variants(const vb_attention_args &args, const DecodeResults &results, vb_stream *stream);
 vb_status attention_prefill(const vb_attention_args &args, vb_stream *stream, void *parts = nullptr);
 int64_t attention_prefill_parts_bytes(const vb_attention_args &args, vb_stream *stream); // of that memory
 vb_status attention_prefill_whole(const vb_attention_args &args, vb_stream *stream); // not from the stream's workspace
@@ -314,8 +321,8 @@ vb_status attention_simt(const vb_attention_args &args, vb_stream *stream);
 
 // Three kernels that leave args.out as the operand of a product with packed weights, [batch * seq][heads * dim] of F16.
 // choose_attention_operand says when; linear/packed/many.cuh has the layout.
-// The kernels of prompts set `flags` to 0 (half_flags of them, or null).
-vb_status attention_decode_operand(const vb_attention_args &args, vb_stream *stream);
+// They, and attention_decode_variants, set `flags` to 0 (half_flags of them, or null).
+vb_status attention_decode_operand(const vb_attention_args &args, unsigned *flags, vb_stream *stream);
 vb_status attention_prefill_halves(const vb_attention_args &args, unsigned *flags, vb_stream *stream);
 vb_status attention_prefill_operand(const vb_attention_args &args, unsigned *flags, vb_stream *stream);
 

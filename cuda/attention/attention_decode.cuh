@@ -38,7 +38,7 @@ struct DecodePlan {
     float4 *partial; // [slot][row of a tile][dimension / 4]: unnormalized sums
     float2 *stats;   // beside each: the greatest score, in units of log 2, and the sum of exponentials
     unsigned *counters;
-    bool operand;   // out is the operand of a product with packed weights (linear/packed/many.cuh), in F16
+    DecodeResults results;
     bool narrow;    // queries and results have 16 bits
     // where parts meet in pairs, of which there are a power of two then: [tile][pair][row][dimension / 2]; or null
     uint4 *meeting;
@@ -227,7 +227,8 @@ VB_DEVICE void store_two(const AttentionShape &a, const DecodePlan &plan, int64_
     const int e = int(at % 16);
     const Vec<half, 2> halves = {{from_float<half>(x), from_float<half>(y)}};
     const Vec<TQ, 2> two = {{from_float<TQ>(x), from_float<TQ>(y)}};
-    if (plan.operand) *reinterpret_cast<Vec<half, 2> *>((half *)a.out + (at - e) + e / 4 * 2 + e / 2 % 2 * 8) = halves;
+    if (plan.results.operand)
+        *reinterpret_cast<Vec<half, 2> *>((half *)a.out + (at - e) + e / 4 * 2 + e / 2 % 2 * 8) = halves;
     else if (sizeof(TQ) == 2 && plan.narrow) *reinterpret_cast<Vec<TQ, 2> *>((TQ *)a.out + at) = two;
     else *reinterpret_cast<float2 *>((float *)a.out + at) = make_float2(x, y);
 }
@@ -237,7 +238,7 @@ VB_DEVICE void store_part(const AttentionShape &a, const DecodePlan &plan, const
     if (d >= (int)a.dim) return;
     const float scale = x.sum > 0.0f ? 1.0f / x.sum : x.sum; // no key: zeros; NaN stays
     const int64_t at = query_offset(a, part.b, part.kv_head, part.first_row + row) + d;
-    if (plan.operand || (sizeof(TQ) == 2 && plan.narrow)) {
+    if (plan.results.operand || (sizeof(TQ) == 2 && plan.narrow)) {
         store_two<TQ>(a, plan, at, x.out.x * scale, x.out.y * scale);
         store_two<TQ>(a, plan, at + 2, x.out.z * scale, x.out.w * scale);
         return;

@@ -121,12 +121,12 @@ struct Unit<float, DIMS> : StoreFours<DIMS> {
 };
 
 vb_status attention_decode_f32(const vb_attention_args &a, vb_stream *stream) {
-    if (a.dim > 128) return launch_dims<float, float, 256, 1, 3, true>(a, false, stream);
+    if (a.dim > 128) return launch_dims<float, float, 256, 1, 3, true>(a, {}, stream);
     if (attention_decode_tile_rows(&a) == 8)
-        return a.dim <= 64 ? launch_dims<float, float, 64, 1, 6, true>(a, false, stream)
-                           : launch_dims<float, float, 128, 1, 3, true>(a, false, stream);
-    return a.dim <= 64 ? launch_dims<float, float, 64, 2, 6, true>(a, false, stream)
-                       : launch_dims<float, float, 128, 2, 3, true>(a, false, stream);
+        return a.dim <= 64 ? launch_dims<float, float, 64, 1, 6, true>(a, {}, stream)
+                           : launch_dims<float, float, 128, 1, 3, true>(a, {}, stream);
+    return a.dim <= 64 ? launch_dims<float, float, 64, 2, 6, true>(a, {}, stream)
+                       : launch_dims<float, float, 128, 2, 3, true>(a, {}, stream);
 }
 
 } // namespace vb

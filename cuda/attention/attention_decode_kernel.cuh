@@ -15,6 +15,7 @@
 #define VB_CUDA_ATTENTION_DECODE_KERNEL_CUH
 
 #include "attention/attention_units.cuh"
+#include "linear/linear.cuh"
 
 // A block takes no more than half of an SM's shared memory, so that the next kernel's blocks find room beside it.
 // Where keys are settled (vibrant.h) a block fills its rings while the kernel before it still runs.
@@ -172,6 +173,8 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
             if (fresh) copy_async_wait<0>(), __syncwarp();
             wait_for_previous_kernel();
             release_next_kernel();
+            if (plan.results.flags && (blockIdx.x | blockIdx.y | blockIdx.z) == 0 && threadIdx.x < half_flags)
+                plan.results.flags[threadIdx.x] = 0;
             if (PLANNED && !planned_early) {
                 if (!plan_part<tile_rows, warps>(&part, a, plan.slots)) return;
                 find_rows();
@@ -392,14 +395,15 @@ __global__ void __launch_bounds__(Unit<TKV, DIMS>::warps * 32, NT * DIMS * Unit<
 }
 
 template <class TQ, class TKV, int DIMS, int NT, int SLOTS, bool VARIANTS>
-vb_status launch_dims(const vb_attention_args &a, bool operand, vb_stream *stream, void *parts = nullptr) {
+vb_status launch_dims(const vb_attention_args &a, const DecodeResults &results, vb_stream *stream,
+                      void *parts = nullptr) {
     using Units = Unit<TKV, DIMS>;
     constexpr int tile_rows = 8 * NT, threads = Units::warps * 32;
     const AttentionShape shape = shape_of(a, tile_rows);
     DecodePlan plan;
     dim3 grid;
     VB_TRY(plan_decode(&plan, &grid, shape, tile_rows, DIMS, Units::warps, Units::together, parts, stream));
-    plan.operand = operand, plan.narrow = a.type != VB_F32;
+    plan.results = results, plan.narrow = a.type != VB_F32;
     // The size of the ring follows the GPU that the kernel was compiled for, whatever VIBRANT_CUDA_CAPABILITY says.
     const int64_t shared_bytes = attention_decode_bytes(
         Units::warps, Units::bytes, ATTENTION_DECODE_SLOTS(SLOTS, compiled_for(stream)), DIMS, tile_rows);
@@ -412,14 +416,15 @@ vb_status launch_dims(const vb_attention_args &a, bool operand, vb_stream *strea
 }
 
 template <class TQ, class TKV, int NT, int S64, int S128, int S256, bool VARIANTS = false>
-vb_status launch_decode(const vb_attention_args &a, bool operand, vb_stream *stream, void *parts = nullptr) {
-    if (a.dim <= 64) return launch_dims<TQ, TKV, 64, NT, S64, VARIANTS>(a, operand, stream, parts);
+vb_status launch_decode(const vb_attention_args &a, const DecodeResults &results, vb_stream *stream,
+                        void *parts = nullptr) {
+    if (a.dim <= 64) return launch_dims<TQ, TKV, 64, NT, S64, VARIANTS>(a, results, stream, parts);
     // Two slots of 16 bits in flight move long sequences faster than three; three move short sequences faster.
     constexpr int of_long = NT == 1 && S128 == 3 && !VARIANTS ? 2 : S128;
     if (a.dim <= 128 && a.kv_len > 16384)
-        return launch_dims<TQ, TKV, 128, NT, of_long, VARIANTS>(a, operand, stream, parts);
-    if (a.dim <= 128) return launch_dims<TQ, TKV, 128, NT, S128, VARIANTS>(a, operand, stream, parts);
-    return launch_dims<TQ, TKV, 256, NT, S256, VARIANTS>(a, operand, stream, parts);
+        return launch_dims<TQ, TKV, 128, NT, of_long, VARIANTS>(a, results, stream, parts);
+    if (a.dim <= 128) return launch_dims<TQ, TKV, 128, NT, S128, VARIANTS>(a, results, stream, parts);
+    return launch_dims<TQ, TKV, 256, NT, S256, VARIANTS>(a, results, stream, parts);
 }
 
 } // namespace vb

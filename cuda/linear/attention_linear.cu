@@ -58,9 +58,11 @@ extern "C" vb_status vb_cuda_attention_linear_add(float *sum, const float *a, co
         if (a) next = {next_norm, normed, next_prepared};
         VB_TRY(
             attention_prefill_halves(*attention, next.norm ? first_half_flag(normed, n, w->rows) : nullptr, stream));
-    } else { // clears no flags: feed_forward prepares its own x
-        VB_TRY(kernel == ATTENTION_DECODE ? attention_decode_operand(*attention, stream)
-                                          : attention_decode_variants(*attention, true, stream));
+    } else {
+        if (a) next = {next_norm, normed, next_prepared};
+        unsigned *const flags = next.norm ? first_half_flag(normed, n, w->rows) : nullptr;
+        VB_TRY(kernel == ATTENTION_DECODE ? attention_decode_operand(*attention, flags, stream)
+                                          : attention_decode_variants(*attention, {true, flags}, stream));
     }
     return packed_many({sum, nullptr, w->data, bias, n, w->rows, w->cols}, (const half *)attention->out,
                        {false, nullptr, 0, a, adapter}, part ? NextNorm{next_norm, normed, nullptr} : next,
