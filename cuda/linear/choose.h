@@ -3,7 +3,7 @@
  * choose_qkv.h has norm_qkv.
  *
  * Kernels are named by the rows of x that they take: n1, n4 (2 to 4), n8, n32 (n32 of packed weights on Hopper up to
- * 16), n64, many. Kernels of packed weights cut their work in one of two ways:
+ * 8), n64, many. Kernels of packed weights cut their work in one of two ways:
  *   linear_items   items are rows of tiles that the warps of a block share
  *   linear_units   units are 128 rows of W by a block of rows of x */
 #ifndef VB_LINEAR_CHOOSE_H
@@ -31,16 +31,16 @@
     X(LINEAR_F32_TILES, "f32_tiles", "linear/stored/f32.cu", "F32, more than 8 rows of x, elsewhere") \
     X(LINEAR_PACKED_N1, "packed_n1", "linear/packed/n1.cu", "linear, norm_linear, linear_add of one row of x") \
     X(LINEAR_PACKED_N4, "packed_n4", "linear/packed/n4.cu", "the same of 2 to 4 rows of x") \
-    X(LINEAR_PACKED_N32, "packed_n32", "linear/packed/n32.cu", "the same of 5 to 32 rows of x, on Hopper 5 to 16") \
+    X(LINEAR_PACKED_N32, "packed_n32", "linear/packed/n32.cu", "the same of 5 to 32 rows of x, on Hopper 5 to 8") \
     X(LINEAR_N1_SWIGLU, "packed_n1_swiglu", "linear/packed/n1_swiglu.cu", "norm_swiglu of one row of x") \
     X(LINEAR_N4_SWIGLU, "packed_n4_swiglu", "linear/packed/n4_swiglu.cu", "the same of 2 to 4 rows of x") \
-    X(LINEAR_N32_SWIGLU, "packed_n32_swiglu", "linear/packed/n32_swiglu.cu", "the same of 5 to 32, on Hopper 5 to 16") \
+    X(LINEAR_N32_SWIGLU, "packed_n32_swiglu", "linear/packed/n32_swiglu.cu", "the same of 5 to 32, on Hopper 5 to 8") \
     X(LINEAR_N1_QKV, "packed_n1_qkv", "linear/packed/n1_qkv.cu", "norm_qkv of one row of x") \
     X(LINEAR_N4_QKV, "packed_n4_qkv", "linear/packed/n4_qkv.cu", \
       "the same of 2 to 4 rows of x") \
-    X(LINEAR_N32_QKV, "packed_n32_qkv", "linear/packed/n32_qkv.cu", "the same of 5 to 32, on Hopper 5 to 16") \
+    X(LINEAR_N32_QKV, "packed_n32_qkv", "linear/packed/n32_qkv.cu", "the same of 5 to 32, on Hopper 5 to 8") \
     X(LINEAR_PACKED_N32_SM90, "packed_n32_sm90", "linear/packed/n32_sm90.cu", \
-      "all operations of packed weights, 17 to 32 rows of x, some of 9 to 16, Hopper") \
+      "all operations of packed weights, 9 to 32 rows of x, Hopper") \
     X(LINEAR_PACKED_MANY, "packed_many", "linear/packed/many.cu", \
       "more rows of x, before and after Hopper (feed_forward: above 64); plans of items that do not fit") \
     X(LINEAR_PACKED_MANY_SM90, "packed_many_sm90", "linear/packed/many.cu", "all operations, more rows of x, Hopper") \
@@ -104,8 +104,8 @@ enum {
     LINEAR_MOST_TOKENS = 4096,    /* rows of x in one go: bounds the workspace */
     LINEAR_ADAPTED_RANKS = 32,    /* that kernels add within a product, at most */
     LINEAR_LEFT_SUMS = 65536,     /* floats of x V that an operation of one row leaves for the next, at most */
-    /* rows of x that packed_n32 takes; on Hopper packed_n32_sm90 is faster above 16 */
-    LINEAR_N32 = 32, LINEAR_N32_HOPPER = 16,
+    /* rows of x that packed_n32 takes; on Hopper packed_n32_sm90 is faster above 8 */
+    LINEAR_N32 = 32, LINEAR_N32_HOPPER = 8,
     LINEAR_N16 = 16, /* of packed_n32_sm90's smaller code */
     LINEAR_FEW_UNITS = 64 /* rows of x that packed_many takes with a warp for each 16 rows of W */
 };
@@ -286,16 +286,10 @@ static inline linear_items linear_n32_items(const vb_gpu *gpu, vb_packed_format 
 }
 
 /* The rows of x that packed_n32's code is for, 0 where another kernel is faster. More than 16 rows of x by 8192 and
- * more rows of W take another kernel, and on Hopper more than 8 rows by a vocabulary. */
+ * more rows of W take another kernel. */
 static inline int linear_n32_tokens(const vb_gpu *gpu, int64_t n, int64_t rows) {
-    if (n > linear_most_by_items(gpu) || (n > 16 && rows >= 8192) || (n > 8 && rows >= 65536 && linear_has_wgmma(gpu)))
-        return 0;
+    if (n > linear_most_by_items(gpu) || (n > 16 && rows >= 8192)) return 0;
     return n <= 8 ? 8 : n <= 16 ? 16 : 32;
-}
-
-/* 9 to 16 rows of x by many rows of W of few columns: units are faster, which take 128 rows of W at once. */
-static inline bool linear_many_short_rows(const vb_gpu *gpu, const linear_shape *s) {
-    return linear_has_wgmma(gpu) && s->n > 8 && !s->norm && s->cols <= 3072 && s->rows >= 24576;
 }
 
 /* Whether two rows of tiles should share x: where there are enough of them for all multiprocessors. */
@@ -451,7 +445,7 @@ static inline linear_choice linear_choose_items(const vb_gpu *gpu, const linear_
         c.items = in_pairs ? linear_n4_items(gpu, f, 2, 1, s->n, row_tiles, pairs)
                            : linear_n4_items(gpu, f, 1, 1, s->n, row_tiles, tile_rows);
     if (c.items.blocks) return c;
-    const int tokens = linear_many_short_rows(gpu, s) ? 0 : linear_n32_tokens(gpu, s->n, s->rows);
+    const int tokens = linear_n32_tokens(gpu, s->n, s->rows);
     c.kernel = LINEAR_PACKED_N32;
     if (tokens) c.items = linear_n32_items(gpu, f, tokens, in_pairs ? 2 : 1, row_tiles, in_pairs ? pairs : tile_rows);
     return c;

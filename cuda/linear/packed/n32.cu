@@ -1,4 +1,4 @@
-// n32.cu: linear, norm_linear and linear_add of 5 to 32 rows of x, on Hopper of 5 to 16, W in the packed layout
+// n32.cu: linear, norm_linear and linear_add of 5 to 32 rows of x, on Hopper of 5 to 8, W in the packed layout
 // (n32.cuh). The kernel that prepares x for all operations of n32.cuh is here too.
 
 #include "linear/linear.cuh"

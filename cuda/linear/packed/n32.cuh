@@ -1,4 +1,4 @@
-// n32.cuh: 16 or 32 rows of packed W at a time by 5 to 32 rows of x, on Hopper by 5 to 16 (n32_sm90.cu has the others),
+// n32.cuh: 16 or 32 rows of packed W at a time by 5 to 32 rows of x, on Hopper by 5 to 8 (n32_sm90.cu has the others),
 // with an `Out` after it in the same kernel. n32_tile.cuh has the arithmetic of a tile. On Hopper the Out adds an
 // adapter's update, for which the kernel that prepares x also multiplies x by V.
 //

@@ -1,4 +1,4 @@
-// n32_qkv.cu: norm_qkv of 5 to 32 tokens, on Hopper 5 to 16, after the kernel that prepares x (n32.cuh), packed
+// n32_qkv.cu: norm_qkv of 5 to 32 tokens, on Hopper 5 to 8, after the kernel that prepares x (n32.cuh), packed
 // weights:
 // q = rope(Wq h + bq), and in the cache k = rope(Wk h + bk) and v = Wv h + bv, with h = rms_norm(x).
 

@@ -1,4 +1,4 @@
-// n32_swiglu.cu: out[n][rows] = silu(G h) * (U h) with h = rms_norm(x), 5 to 32 rows of x, on Hopper 5 to 16, packed
+// n32_swiglu.cu: out[n][rows] = silu(G h) * (U h) with h = rms_norm(x), 5 to 32 rows of x, on Hopper 5 to 8, packed
 // weights: norm_swiglu of a step of sequences after the kernel that prepares x (n32.cuh).
 
 #include "linear/linear.cuh"
