@@ -19,7 +19,7 @@ static inline int64_t linear_adapted_rows(const vb_gpu *gpu, int64_t n) {
  * items wait for a kernel that makes h, they take less time. */
 static inline int64_t linear_adapted_item_rows(int64_t n) { return n == 3 || n == 4 ? LINEAR_N4 + 1 : n; }
 
-/* Whether items of 2 to 16 rows of x add it (packed/rows_update.cuh). */
+/* Whether items of 2 to 8 rows of x add it (packed/rows_update.cuh). */
 static inline bool linear_rows_adapt(const vb_gpu *gpu, int64_t cols, int64_t ranks, bool aligned) {
     return linear_units_adapt(gpu, ranks, aligned) && cols % 8 == 0;
 }
@@ -49,7 +49,7 @@ static inline bool linear_n1_one_item(vb_packed_format f, int64_t rows, int64_t 
            (p->ksplit > 1 ? tiles * f.depth <= 8 * 128 : tiles == 1 && p->stages >= p->parts);
 }
 
-/* linear_add of 1 to 16 rows of x: by items, or composed. */
+/* linear_add of 1 to 8 rows of x: by items, or composed. */
 static inline linear_choice choose_adapted_linear(const linear_shape *s, int64_t ranks, bool aligned,
                                                   const vb_gpu *gpu) {
     linear_shape rows = *s;
@@ -58,7 +58,7 @@ static inline linear_choice choose_adapted_linear(const linear_shape *s, int64_t
     return linear_items_adapt(gpu, &c, s, 1, ranks, aligned) ? c : linear_choice_of(LINEAR_COMPOSED);
 }
 
-/* norm_swiglu of 1 to 16 rows of x. */
+/* norm_swiglu of 1 to 8 rows of x. */
 static inline linear_choice choose_adapted_swiglu(const linear_shape *s, vb_dtype up, vb_layout up_layout,
                                                   int64_t ranks, bool aligned, const vb_gpu *gpu) {
     linear_shape rows = *s;
@@ -67,7 +67,7 @@ static inline linear_choice choose_adapted_swiglu(const linear_shape *s, vb_dtyp
     return linear_items_adapt(gpu, &c, s, 2, ranks, aligned) ? c : linear_choice_of(LINEAR_COMPOSED);
 }
 
-/* feed_forward of 1 to 16 rows of x: norm_swiglu, then linear_add; both, or the first is composed. `of_down`: its V and
+/* feed_forward of 1 to 8 rows of x: norm_swiglu, then linear_add; both, or the first is composed. `of_down`: its V and
  * U too. */
 typedef struct linear_items_choice {
     linear_choice gate_up, down;
@@ -95,7 +95,7 @@ static inline linear_feed_forward_choice choose_adapted_feed_forward(const linea
     return c;
 }
 
-/* attention_linear_add: of 1 to 16 rows of x attention, then linear_add. */
+/* attention_linear_add: of 1 to 8 rows of x attention, then linear_add. */
 static inline linear_choice choose_adapted_attention(const linear_shape *s, bool attention_in_f16, int64_t ranks,
                                                      bool aligned, const vb_gpu *gpu) {
     const linear_choice items = choose_adapted_linear(s, ranks, aligned, gpu);

@@ -205,16 +205,16 @@ static void check_qkv(const linear_qkv_shape *s, const vb_gpu *gpu) {
 static void check_named_linear(void) {
     static const int64_t rows_of_x[] = {1, 2, 4, 8, 16, 32, 64, 512, 2048};
     enum { N = sizeof rows_of_x / sizeof *rows_of_x };
-#define N1(op) LINEAR_N1_##op, LINEAR_N4_##op, LINEAR_N4_##op, LINEAR_N32_##op, LINEAR_N32_##op
+#define FEW(op) LINEAR_N1_##op, LINEAR_N4_##op, LINEAR_N4_##op, LINEAR_N32_##op, LINEAR_PACKED_N32_SM90
 #define MANY3(suffix) LINEAR_PACKED_MANY##suffix, LINEAR_PACKED_MANY##suffix, LINEAR_PACKED_MANY##suffix
-#define ROWS LINEAR_PACKED_N1, LINEAR_PACKED_N4, LINEAR_PACKED_N4, LINEAR_PACKED_N32, LINEAR_PACKED_N32
+#define ROWS LINEAR_PACKED_N1, LINEAR_PACKED_N4, LINEAR_PACKED_N4, LINEAR_PACKED_N32
     static const struct {
         linear_kernel out[N], down[N], swiglu[N], qkv[N];
-    } want[2] = {{{ROWS, LINEAR_PACKED_N32_SM90, MANY3(_SM90)},
-                  {ROWS, LINEAR_PACKED_N32_SM90, MANY3(_SM90)},
-                  {N1(SWIGLU), LINEAR_PACKED_N32_SM90, MANY3(_SM90)},
-                  {N1(QKV), LINEAR_PACKED_N32_SM90, MANY3(_SM90)}},
-                 {{ROWS, LINEAR_PACKED_N32, MANY3()},
+    } want[2] = {{{ROWS, LINEAR_PACKED_N32_SM90, LINEAR_PACKED_N32_SM90, MANY3(_SM90)},
+                  {ROWS, LINEAR_PACKED_N32_SM90, LINEAR_PACKED_N32_SM90, MANY3(_SM90)},
+                  {FEW(SWIGLU), LINEAR_PACKED_N32_SM90, MANY3(_SM90)},
+                  {FEW(QKV), LINEAR_PACKED_N32_SM90, MANY3(_SM90)}},
+                 {{ROWS, LINEAR_PACKED_N32, LINEAR_PACKED_N32, MANY3()},
                   {LINEAR_PACKED_N1, LINEAR_PACKED_N32, LINEAR_PACKED_N32, LINEAR_PACKED_N32, LINEAR_PACKED_N32,
                    LINEAR_PACKED_MANY, MANY3()},
                   {LINEAR_N1_SWIGLU, LINEAR_N32_SWIGLU, LINEAR_N32_SWIGLU, LINEAR_N32_SWIGLU, LINEAR_N32_SWIGLU,
@@ -232,9 +232,9 @@ static void check_named_linear(void) {
             const linear_qkv_shape heads = {VB_Q4_K, VB_Q4_K, VB_Q6_K, VB_PACKED, VB_PACKED, VB_PACKED, n, 2048, 16, 2,
                                             128, 64, 32768, VB_F16, false, true, true, false};
             const linear_qkv_choice c = choose_norm_qkv(&heads, gpu);
-            const linear_kernel many = card > 0 || n <= 16 ? LINEAR_COMPOSED
-                                       : n <= 32           ? LINEAR_PACKED_N32_SM90
-                                                           : LINEAR_PACKED_MANY_SM90;
+            const linear_kernel many = card > 0 || n <= 8 ? LINEAR_COMPOSED
+                                       : n <= 32          ? LINEAR_PACKED_N32_SM90
+                                                          : LINEAR_PACKED_MANY_SM90;
 #define CHECK_NAMED(got, want) \
     CHECK((got) == (want), "n %ld on %d: %s, want %s", (long)n, gpu->capability, linear_kernel_info(got).name, \
           linear_kernel_info(want).name)
@@ -386,7 +386,7 @@ static void check_halves_of_shapes(void) {
 /* The same of a model's shapes: of Llama 3B on Hopper and on an RTX 40. */
 static void check_adapted_shapes(void) {
     const vb_gpu cards[2] = {{90, 132, 227 << 10, true}, {89, 128, 99 << 10, false}};
-    const int64_t rows_of_x[] = {1, 2, 3, 4, 16, 17, 512};
+    const int64_t rows_of_x[] = {1, 2, 3, 4, 8, 9, 512};
     for (int card = 0; card < 2; card++)
         for (int i = 0; i < 7; i++) {
             const vb_gpu *const gpu = &cards[card];
@@ -396,16 +396,16 @@ static void check_adapted_shapes(void) {
             const linear_shape down = {VB_Q6_K, VB_PACKED, n, 2048, 11008, false, true, true, true};
             const linear_kernel many = n <= 32 ? LINEAR_PACKED_N32_SM90 : LINEAR_PACKED_MANY_SM90;
             const linear_kernel few = n == 1 ? LINEAR_PACKED_N1 : n == 2 ? LINEAR_PACKED_N4 : LINEAR_PACKED_N32;
-            linear_kernel want[3] = {n <= 16 ? few : many, n <= 16 ? few : LINEAR_COMPOSED,
-                                     n == 1    ? LINEAR_N1_SWIGLU
-                                     : n == 2  ? LINEAR_N4_SWIGLU
-                                     : n <= 16 ? LINEAR_N32_SWIGLU
-                                               : many};
+            linear_kernel want[3] = {n <= 8 ? few : many, n <= 8 ? few : LINEAR_COMPOSED,
+                                     n == 1   ? LINEAR_N1_SWIGLU
+                                     : n == 2 ? LINEAR_N4_SWIGLU
+                                     : n <= 8 ? LINEAR_N32_SWIGLU
+                                              : many};
             if (card > 0) want[0] = want[1] = want[2] = LINEAR_COMPOSED; /* only Hopper's kernels add updates */
             CHECK_NAMED(choose_adapted_attention(&out, true, 8, true, gpu).kernel, want[0]);
             CHECK_NAMED(choose_adapted_attention(&out, false, 8, true, gpu).kernel, want[1]);
             CHECK_NAMED(
-                n <= 16
+                n <= 8
                     ? choose_adapted_items(&gate, VB_Q4_K, VB_PACKED, &down, 8, true, true, gpu).gate_up.kernel
                     : choose_adapted_feed_forward(&gate, VB_Q4_K, VB_PACKED, VB_Q6_K, VB_PACKED, 8, true, gpu).kernel,
                 want[2]);

@@ -94,7 +94,7 @@ vb_status vb_cuda_norm_swiglu(float *out, const float *x, const float *norm, flo
     return run_swiglu(c, a, stream);
 }
 
-// Of 1 to 16 rows of x, with an adapter.
+// Of 1 to 8 rows of x, with an adapter.
 static linear_items_choice items_of(const vb_feed_forward_args &a, const vb_gpu &gpu) {
     linear_shape gate = shape_of(a.gate, a.n, a.x, a.norm, a.gated, nullptr);
     gate.norm = true;

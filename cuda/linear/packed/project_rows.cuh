@@ -1,4 +1,4 @@
-// project_rows.cuh: h = (x V) * codes of 2 to 16 rows of x for an adapter of products that n4.cuh and n32.cuh compute,
+// project_rows.cuh: h = (x V) * codes of 2 to 8 rows of x for an adapter of products that n4.cuh and n32.cuh compute,
 // with the RMS norm of x before it.
 //
 //   h[n][matrices][8 groups], V [8 groups][cols] of F16

@@ -1,4 +1,4 @@
-// rows_update.cuh: an adapter's change of products with 2 to 16 rows of x: U h, with h = (x V) * codes by a small
+// rows_update.cuh: an adapter's change of products with 2 to 8 rows of x: U h, with h = (x V) * codes by a small
 // kernel before (project_rows.cuh). The `Out` of n4.cuh and n32.cuh adds it to what it adds to a result anyway.
 #ifndef VB_LINEAR_ROWS_UPDATE_CUH
 #define VB_LINEAR_ROWS_UPDATE_CUH
