@@ -337,6 +337,10 @@ static inline linear_units linear_plan_units(const vb_gpu *gpu, vb_packed_format
         best.cluster = linear_n32_sm90_cluster(rows, k_tiles, multiprocessors);
         best.row_blocks = best.whole = (int)vb_ceil_div(rows, LINEAR_UNIT_ROWS), best.token_blocks = 1, best.ksplit = 1,
         best.time = 1;
+        /* Blocks share the units that would make some multiprocessors work longer than the others. */
+        const int rest = best.row_blocks % multiprocessors;
+        const int64_t shares = rest == 0 ? 1 : linear_min(linear_min(k_tiles, 8), multiprocessors / rest);
+        if (best.row_blocks > multiprocessors && shares > 1) best.whole -= rest, best.ksplit = (int)shares;
         return best;
     }
     const struct {

@@ -47,7 +47,7 @@ static void check_units(const linear_units *u, const vb_gpu *gpu, int64_t n, int
                                    u->ksplit == 1 && u->spread >= 2 && u->spread <= LINEAR_MOST_SPREAD &&
                                    u->whole % u->multiprocessors == 0 && spread_units > 0 &&
                                    spread_units < u->multiprocessors));
-    CHECK_UNITS(u->cluster <= 8 && (u->cluster == 0 || (u->pair == 1 && u->ksplit == 1)));
+    CHECK_UNITS(u->cluster <= 8 && (u->cluster == 0 || (u->pair == 1 && (u->ksplit == 1 || u->cluster == 1))));
     CHECK_UNITS(linear_unit_blocks(u) >= 1 && linear_partial_bytes(u) >= 0);
 }
 
@@ -135,7 +135,8 @@ static void check_swiglu(const linear_shape *s, const vb_gpu *gpu) {
         check_items(&c->items, linear_n32_warps(c->items.tokens, 2), "swiglu", gpu, s->n, s->rows, s->cols);
         break;
     default:
-        CHECK_LINEAR(c->kernel == c->units.kernel && (c->units.ksplit == 1 || !linear_has_wgmma(gpu)));
+        CHECK_LINEAR(c->kernel == c->units.kernel);
+        CHECK_LINEAR(c->units.ksplit == 1 || !linear_has_wgmma(gpu) || s->n <= LINEAR_N32);
         CHECK_LINEAR(c->units.cluster == 0 || c->kernel == LINEAR_PACKED_N32_SM90);
         check_units(&c->units, gpu, s->n, 2 * s->rows, s->cols);
     }
@@ -243,6 +244,9 @@ static void check_named_linear(void) {
             CHECK_NAMED(choose_fused_linear(&down, gpu).kernel, want[card].down[i]);
             CHECK_NAMED(choose_norm_swiglu(&gate, VB_Q4_K, VB_PACKED, gpu).kernel, want[card].swiglu[i]);
             CHECK_NAMED(c.kernel, want[card].qkv[i]);
+            const linear_units units = choose_norm_swiglu(&gate, VB_Q4_K, VB_PACKED, gpu).units;
+            CHECK(units.kernel != LINEAR_PACKED_N32_SM90 || (units.whole == 132 && units.ksplit == 3),
+                  "n %ld: %d units of gate and up whole, %d shares of the others", (long)n, units.whole, units.ksplit);
             CHECK_NAMED(choose_feed_forward(&gate, VB_Q4_K, VB_PACKED, VB_Q6_K, VB_PACKED, gpu).kernel,
                         card > 0 && n > 64 ? LINEAR_PACKED_MANY : many);
             CHECK_NAMED(choose_attention_linear_add(&out, true, gpu).kernel,

@@ -340,7 +340,7 @@ VB_DEVICE bool add_shares(const Product &p, const Unit &unit, float (&c)[TOKENS 
     bool &last = lasts[group];
     unsigned *const arrived = p.arrived + unit.nth * unit_groups + group;
     float4 *const sums = reinterpret_cast<float4 *>(p.partial) +
-                         (int64_t)unit.nth * (BOTH ? p.spread : ksplit) * (fours * THREADS) + threadIdx.x;
+                         (int64_t)unit.nth * (BOTH && p.spread ? p.spread : ksplit) * (fours * THREADS) + threadIdx.x;
     const auto sync = [] {
         if constexpr (BOTH) groups_sync();
         else group_sync();

@@ -3,9 +3,10 @@
 // The arithmetic is a prompt's: weights are dequantized into registers, operand A of wgmma. x is operand B, and four
 // warps read it together. Each warp has a ring of tiles of weights, filled before the kernel before has ended, and two
 // blocks fit on a multiprocessor: so memory and instructions are busy. The warps take turns to fetch x of a tile, as a
-// warp for x alone would leave each thread 96 registers instead of 128. The blocks of a cluster share the columns.
+// warp for x alone would leave each thread 96 registers instead of 128. The blocks of a cluster share the columns; of
+// many units the last ones have shares, so that no multiprocessor works twice as long as the others.
 //
-//   grid     a block for 128 rows of W, or a cluster; 8 warps of 16 rows each
+//   grid     a block for 128 rows of W, or a cluster, or shares; 8 warps of 16 rows each
 //   shared   12 to 48 KiB of x, then of sums; rings of 53 to 87 KiB
 //   moves    the weights once; x once a block, from L2
 //   bound    a warp's instructions, 330 a tile of Q4_K (folded_tile.cuh)
@@ -216,20 +217,22 @@ __global__ void __launch_bounds__(unit_threads, 2)
     sm90::wgmma_wait<0>();
     sm90::settle(c);
     int tile_row = unit.rows * unit_warps + warp;
-    if (product.h && rank == 0 && tile_row < product.tile_rows) {
+    if (product.h && unit.share == 0 && tile_row < product.tile_rows) {
         if (product.late) wait_for_previous_kernel();
         const Matrix &m = product.gated ? product.find<true>(tile_row) : product.find<false>(tile_row);
         const int64_t row = (int64_t)tile_row * packed_rows + lane / 4;
         add_update<TOKENS, false>(product, c, {&m, row}, {&m, row + 8}, 0);
     }
 
-    float *const sums = reinterpret_cast<float *>(shared);
     meet(); // all have read the memory of the sums
-    share_sums<TOKENS>(sums, c, warp, lane);
-    if (cluster > 1) sm90::cluster_sync();
-    else meet();
-    if (product.gated) finish_swiglu<TOKENS>(product, unit, sums, inverse, cluster, rank);
-    else finish_rows<TOKENS>(product, unit, sums, inverse, cluster, rank);
+    if (unit.nth < 0 || add_shares<TOKENS, unit_threads, true>(product, unit, c)) { // else another block has the sums
+        float *const sums = reinterpret_cast<float *>(shared);
+        share_sums<TOKENS>(sums, c, warp, lane);
+        if (cluster > 1) sm90::cluster_sync();
+        else meet();
+        if (product.gated) finish_swiglu<TOKENS>(product, unit, sums, inverse, cluster, rank);
+        else finish_rows<TOKENS>(product, unit, sums, inverse, cluster, rank);
+    }
     if (cluster > 1) sm90::cluster_end(); // others may still read this block's sums
     if (product.beside) wait_for_previous_kernel();
 #endif
