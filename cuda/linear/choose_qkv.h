@@ -195,7 +195,7 @@ static inline linear_qkv_choice choose_norm_qkv(const linear_qkv_shape *s, const
     if (s->n == 1 || s->n > LINEAR_MOST_TOKENS) return c;
     linear_plan_qkv_units(gpu, s, &c);
     c.kernel = c.qk_units.kernel;
-    c.placed = s->n > LINEAR_N32 && c.qk_units.cluster > 0 && (s->q_type == s->v_type || c.v_units.cluster > 0) &&
+    c.placed = c.qk_units.cluster > 0 && (s->q_type == s->v_type || c.v_units.cluster > 0) &&
                linear_places_heads(s);
     c.rest = c.placed ? LINEAR_QKV_NOTHING : apart;
     return c;

@@ -35,7 +35,8 @@ struct N32Sm90Shape {
     static constexpr int rings = x_stages * stage_bytes;     // where they begin
     static constexpr int most = 112 << 10;                   // of which a multiprocessor has room for two
     static constexpr int stages = smaller(6, (most - 1024 - rings) / (unit_warps * (P::tile_bytes + 8)));
-    static constexpr int inverse = rings + unit_warps * stages * P::tile_bytes, barriers = inverse + TOKENS * 4;
+    static constexpr int inverse = rings + unit_warps * stages * P::tile_bytes, places = inverse + TOKENS * 4;
+    static constexpr int barriers = places + TOKENS * 8;
     static constexpr int shared = barriers + (2 * x_stages + unit_warps * stages) * 8;
     static_assert(stages >= 2 && shared <= most, "two blocks");
 };
@@ -47,20 +48,6 @@ template <int COUNT>
 VB_DEVICE float (&sums_of(float (&all)[COUNT], float (&)[1]))[COUNT] { return all; }
 template <int COUNT>
 VB_DEVICE float (&sums_of(float (&)[COUNT], float (&of_tile)[COUNT]))[COUNT] { return of_tile; }
-
-// The sum of four neighbours in all blocks of a cluster.
-VB_DEVICE float4 sum_of_cluster(const float *at, int cluster) {
-    if (cluster == 1) return *reinterpret_cast<const float4 *>(at);
-    float4 part[8] = {};
-#pragma unroll
-    for (int block = 0; block < 8; block++)
-        if (block < cluster) part[block] = sm90::load_remote(sm90::remote_address(at, block));
-    float4 sum = part[0];
-#pragma unroll
-    for (int block = 1; block < 8; block++)
-        sum.x += part[block].x, sum.y += part[block].y, sum.z += part[block].z, sum.w += part[block].w;
-    return sum;
-}
 
 // Adds sums, bias and the addend: a warp writes 128 neighbours of a token.
 template <int TOKENS>
@@ -75,7 +62,7 @@ VB_DEVICE void finish_rows(const Product &p, const Unit &unit, const float *sums
 #pragma unroll 1
     for (int token = p.shares.of(TOKENS * rank) + warp; token < end; token += unit_warps) {
         const float4 added[1] = {p.add ? results.rows.load(p.add, token) : float4()};
-        float4 sum[1] = {sum_of_cluster(sums + token * sum_width + 4 * lane, cluster)};
+        float4 sum[1] = {sum_of_cluster<float4>(sums + token * sum_width + 4 * lane, cluster)};
         results.store(sum, inverse + token, added, token, unit_warps, end);
     }
 }
@@ -94,7 +81,7 @@ VB_DEVICE void finish_swiglu(const Product &p, const Unit &unit, const float *su
         const bool exists = token < end && row < cols;
         const float *const at =
             sums + smaller(token, TOKENS - 1) * sum_width + four / 4 * 2 * packed_rows + four % 4 * 4;
-        const float4 gate = sum_of_cluster(at, cluster), up = sum_of_cluster(at + packed_rows, cluster);
+        const float4 gate = sum_of_cluster<float4>(at, cluster), up = sum_of_cluster<float4>(at + packed_rows, cluster);
         const float scale = inverse[smaller(token, TOKENS - 1)];
         float4 y = {swiglu(gate.x * scale, up.x * scale), swiglu(gate.y * scale, up.y * scale),
                     swiglu(gate.z * scale, up.z * scale), swiglu(gate.w * scale, up.w * scale)};
@@ -125,6 +112,7 @@ __global__ void __launch_bounds__(unit_threads, 2)
     uint64_t *const full = reinterpret_cast<uint64_t *>(shared + S::barriers), *const empty = full + S::x_stages;
     uint64_t *const arrived = empty + S::x_stages;
     float *const inverse = reinterpret_cast<float *>(shared + S::inverse);
+    int2 *const places = reinterpret_cast<int2 *>(shared + S::places); // of heads
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, cluster = product.cluster;
     const int rank = cluster > 1 ? sm90::cluster_rank() : 0;
     const Unit unit = Unit::of(product, product.shares.of(blockIdx.x), rank);
@@ -159,6 +147,8 @@ __global__ void __launch_bounds__(unit_threads, 2)
         for (int k = 0; k < smaller(S::ahead, count); k++) fetch(k);
     const bool uneven = product.uneven();
     if (warp == unit_warps - 1) load_inverse<TOKENS>(inverse, product, 0, uneven, lane, 32);
+    if (product.heads.positions && warp == 0 && lane < smaller<int64_t>(TOKENS, product.n))
+        places[lane] = product.heads.place(lane);
     float c[TOKENS / 2] = {}, of_tile[folds<Block> ? TOKENS / 2 : 1] = {}, factor[2] = {};
     sm90::settle(c); // zeros are in their registers
     const auto fold = [&] { // adds the sums of a tile to those of the tiles before
@@ -227,11 +217,21 @@ __global__ void __launch_bounds__(unit_threads, 2)
     meet(); // all have read the memory of the sums
     if (unit.nth < 0 || add_shares<TOKENS, unit_threads, true>(product, unit, c)) { // else another block has the sums
         float *const sums = reinterpret_cast<float *>(shared);
-        share_sums<TOKENS>(sums, c, warp, lane);
-        if (cluster > 1) sm90::cluster_sync();
-        else meet();
-        if (product.gated) finish_swiglu<TOKENS>(product, unit, sums, inverse, cluster, rank);
-        else finish_rows<TOKENS>(product, unit, sums, inverse, cluster, rank);
+        const auto exchange = [&] {
+            share_sums<TOKENS>(sums, c, warp, lane);
+            if (cluster > 1) sm90::cluster_sync();
+            else meet();
+        };
+        if (product.heads.positions) {
+            const int end = (int)smaller<int64_t>(product.shares.of(TOKENS * (rank + 1)), product.n);
+            StoreHeads<TOKENS> heads(product, unit, places, product.shares.of(TOKENS * rank) + warp, end);
+            exchange();
+            heads.run(sums, inverse);
+        } else {
+            exchange();
+            if (product.gated) finish_swiglu<TOKENS>(product, unit, sums, inverse, cluster, rank);
+            else finish_rows<TOKENS>(product, unit, sums, inverse, cluster, rank);
+        }
     }
     if (cluster > 1) sm90::cluster_end(); // others may still read this block's sums
     if (product.beside) wait_for_previous_kernel();

@@ -95,9 +95,26 @@ VB_DEVICE void add_sums(const Product &p, const F &add) {
     }
 }
 
+// The sum of neighbours in all blocks of a cluster of up to eight, whose loads are on the way together.
+template <class T>
+VB_DEVICE T sum_of_cluster(const float *at, int cluster) {
+    constexpr int count = sizeof(T) / sizeof(float);
+    if (cluster == 1) return *reinterpret_cast<const T *>(at);
+    T part[8] = {};
+#pragma unroll
+    for (int block = 0; block < 8; block++)
+        if (block < cluster) part[block] = sm90::load_remote(sm90::remote_address(at, block), T());
+    float(&sum)[count] = reinterpret_cast<float(&)[count]>(part[0]);
+#pragma unroll
+    for (int block = 1; block < 8; block++)
+#pragma unroll
+        for (int i = 0; i < count; i++) sum[i] += reinterpret_cast<const float(&)[count]>(part[block])[i];
+    return part[0];
+}
+
 // Tokens of a warp whose loads are on the way: at most the tokens of a warp where a cluster of four shares them.
 template <int TOKENS>
-constexpr int tokens_together = smaller(TOKENS / unit_warps / 4, 4);
+constexpr int tokens_together = larger(smaller(TOKENS / unit_warps / 4, 4), 1);
 
 // Writes the sums of all warps of a block to shared memory, the sums of a token together.
 constexpr int sum_width = unit_rows + 4; // rows of eight lanes and tokens of four are in different banks
@@ -174,11 +191,16 @@ struct StoreHeads {
 #pragma unroll 1
         for (int token0 = begin; token0 < end; token0 += together * unit_warps) {
             float2 u[together] = {}, v[together] = {};
-            add_sums<together>(p, [&](int i, const auto &load) {
-                const float *const at = sums + smaller(token0 + i * unit_warps, end - 1) * sum_width;
-                const float2 x = load(at + first, float2()), z = load(at + second, float2());
-                u[i].x += x.x, u[i].y += x.y, v[i].x += z.x, v[i].y += z.y;
-            });
+            if constexpr (together == 1) {
+                const float *const at = sums + token0 * sum_width;
+                u[0] = sum_of_cluster<float2>(at + first, p.cluster);
+                v[0] = sum_of_cluster<float2>(at + second, p.cluster);
+            } else
+                add_sums<together>(p, [&](int i, const auto &load) {
+                    const float *const at = sums + smaller(token0 + i * unit_warps, end - 1) * sum_width;
+                    const float2 x = load(at + first, float2()), z = load(at + second, float2());
+                    u[i].x += x.x, u[i].y += x.y, v[i].x += z.x, v[i].y += z.y;
+                });
 #pragma unroll
             for (int i = 0; i < together; i++) {
                 const int token = token0 + i * unit_warps;
