@@ -2,13 +2,14 @@
 """Measure products of int8 activations and two-bit weights beside Microsoft's BitNet kernel and cuBLAS in bf16.
 
     make lib && python3 scripts/bench_w2a8.py --microsoft BitNet/gpu/bitnet_kernels [--ways] [--out FILE.jsonl]
+    python3 scripts/bench_w2a8.py --many 17 64 512 [--random 8] [--out FILE.jsonl]
     python3 scripts/bench_w2a8.py --tmac [--gpu] [--columns 1 128 512] [--out FILE.jsonl]
 
 --microsoft is the folder with bitnet_kernels.cu, which is compiled into a temporary folder. Every side runs as a graph of calls
 whose weights rotate over more memory than the L2 holds, and replays alternate: a figure is the median replay divided by the
 calls in it, at least 100, since a graph's start takes as long as a call or two. Results are compared first: ours with integers
 exactly, Microsoft's with ours. --ways measures every way of computing (block, lanes, tile, grid, loads, dp4a) for each shape.
---random N draws so many more shapes. --tmac measures vb_tmac_matmul instead, which takes float activations, beside W2A8 on the
+--random N draws so many more shapes. --many measures products of so many rows of activations beside cuBLAS in bf16. --tmac measures vb_tmac_matmul instead, which takes float activations, beside W2A8 on the
 GPU, alone and behind vb_norm_quantize of the floats, and beside itself on the CPU (--gpu leaves these out): with one thread and
 with all, weights from memory there too, for each number of columns. --out
 writes a line a shape and peer; the roofline is the time of reading the weights at the rate of a copy measured in the same run.
@@ -41,6 +42,9 @@ class W2A8(Arguments):  # vb_w2a8_gemv_args
     _fields_ += [(name, ctypes.c_int) for name in ("layout", "out_type", "settled")]
     _fields_ += [(name, int64) for name in ("threads", "lanes", "tile")]
     _fields_ += [(name, ctypes.c_int) for name in ("persistent", "without_dp4a", "narrow")]
+
+
+INT8_TOPS = 1979  # of an H200, by its data sheet
 
 
 def calls_of(call, weights, least=100):
@@ -156,6 +160,45 @@ def tmac(library, shapes, columns, gpu, replays, device, command):
     return rows
 
 
+def many(library, shapes, rows_of_x, replays, device, command):
+    """Products of many rows of activations beside cuBLAS in bf16; the roofline is that of the card's int8 products."""
+    rows = []
+    print(f"{'rows x n x k':>20} {'ours us':>8} {'bf16':>8} {'ratio':>6} {'TOP/s':>6}  kernel")
+    for m, n, k in [(m, n, k) for m in rows_of_x for n, k in shapes]:
+        torch.manual_seed(m + n + k)
+        codes = torch.randint(0, 3, (n, k), device="cuda", dtype=torch.uint8)
+        x = torch.randint(-127, 128, (m, k), device="cuda", dtype=torch.int8)
+        exact = (x.float() @ (codes.float() - 1).t()).int()  # sums stay below 2^24
+        packed = interleaved(codes)
+        weights = [packed.clone() for _ in range(max(2, -(-(160 << 20) // packed.numel())))]
+        out, sums = torch.empty((m, n), device="cuda", dtype=torch.bfloat16), torch.empty((m, n), device="cuda", dtype=torch.int32)
+        s, ws = torch.full((m,), 31.5, device="cuda"), torch.tensor([0.75], device="cuda")
+
+        def product(w, to, kind, scales=True):
+            a = W2A8(m=m, n=n, k=k, segments=1 if scales else 0, row_bytes=packed.shape[1], layout=INTERLEAVED, out_type=kind, settled=1)
+            a.out, a.weights, a.activations = to.data_ptr(), w.data_ptr(), x.data_ptr()
+            if scales:
+                a.activation_scales, a.weight_scales = s.data_ptr(), ws.data_ptr()
+            library.call("vb_w2a8_gemv", ctypes.byref(a), library.stream)
+
+        torch.cuda.synchronize()
+        product(weights[0], sums, I32, scales=False)
+        product(weights[0], out, BF16)
+        library.synchronize()
+        kernel = library.kernel()
+        assert torch.equal(sums, exact), f"{m} x {n} x {k}: sums differ"
+        assert torch.equal(out, (exact.float() / s[:, None] * ws).bfloat16()), f"{m} x {n} x {k}: scaled results differ"
+        dense = [torch.randn((n, k), device="cuda", dtype=torch.bfloat16) for _ in range(max(2, -(-(160 << 20) // (2 * n * k))))]
+        xb, yb, least = x.bfloat16(), torch.empty_like(out), 20 if m < 256 else 6
+        ours, bf16 = alternate([library.graph(calls_of(lambda w: product(w, out, BF16), weights, least)),
+                                torch_graph(calls_of(lambda w: torch.mm(xb, w.T, out=yb), dense, least))], replays)
+        library.release()
+        print(f"{f'{m} x {n} x {k}':>20} {ours:8.2f} {bf16:8.2f} {bf16 / ours:6.2f} {2e-6 * m * n * k / ours:6.0f}  {kernel}", flush=True)
+        rows.append(dict(suite="w2a8", case=f"{n}x{k} m={m} beside cuBLAS bf16", ours=round(ours, 3), peer=round(bf16, 3), unit="us", ratio=round(bf16 / ours, 3),
+                         roofline=round(2e-4 * m * n * k / INT8_TOPS / ours, 1), error=0, device=device, command=command))
+    return rows
+
+
 def build(folder):
     target = pathlib.Path(tempfile.mkdtemp()) / "libmicrosoft.so"
     subprocess.run(["nvcc", "-O3", "-std=c++17", "-shared", "-Xcompiler", "-fPIC", "-gencode", "arch=compute_90,code=sm_90",
@@ -170,6 +213,7 @@ def main():
     parser.add_argument("--tmac", action="store_true")
     parser.add_argument("--gpu", action="store_true", help="--tmac without the CPU")
     parser.add_argument("--columns", type=int, nargs="+", default=[1], help="of --tmac")
+    parser.add_argument("--many", type=int, nargs="+", help="rows of activations")
     parser.add_argument("--random", type=int, default=0)
     parser.add_argument("--library", type=pathlib.Path, default=pathlib.Path("build/cuda/libvibrant_cuda.so"))
     parser.add_argument("--replays", type=int, default=20)
@@ -181,6 +225,11 @@ def main():
         "FOLDER" if before == "--microsoft" else shlex.quote(word) for before, word in zip(sys.argv, sys.argv[1:]))
     draw = random.Random(7)
     drawn = [(draw.randrange(100, 12000), 64 * draw.randrange(4, 160)) for _ in range(args.random)]
+    if args.many:
+        rows = many(library, SHAPES + drawn, args.many, args.replays, device, command)
+        if args.out:
+            suites.replace(args.out, rows)
+        return
     if args.tmac:
         rows = tmac(library, SHAPES + drawn, args.columns, args.gpu, args.replays, device, command)
         if args.out:

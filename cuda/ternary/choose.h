@@ -18,9 +18,11 @@
     X(TERNARY_WORDS, "w2a8_words", "ternary/w2a8_any.cu", \
       "w2a8_gemv by words of 4 bytes: other layouts, narrow reads") \
     X(TERNARY_BYTES, "w2a8_bytes", "ternary/w2a8_any.cu", "w2a8_gemv by bytes: rows, or activations, not aligned")     \
+    X(TERNARY_WGMMA, "w2a8_sm90", "ternary/w2a8_sm90.cu", \
+      "w2a8_gemv of more than 16 rows, interleaved weights (9.0)") \
     X(TERNARY_MMA_16, "w2a8_mma_16", "ternary/w2a8_mma.cu", "w2a8_gemv of up to 16 rows, int8 tensor cores (7.5)")     \
-    X(TERNARY_MMA_32, "w2a8_mma_32", "ternary/w2a8_mma.cu", "w2a8_gemv of up to 32 rows (7.5)")                        \
-    X(TERNARY_MMA_64, "w2a8_mma_64", "ternary/w2a8_mma.cu", "w2a8_gemv of more rows, 64 at a time (7.5)")              \
+    X(TERNARY_MMA_32, "w2a8_mma_32", "ternary/w2a8_mma.cu", "w2a8_gemv of up to 32 rows (7.5), before 9.0")            \
+    X(TERNARY_MMA_64, "w2a8_mma_64", "ternary/w2a8_mma.cu", "w2a8_gemv of more rows, 64 at a time (7.5), before 9.0")  \
     X(TERNARY_QUANTIZE, "norm_quantize", "ternary/quantize.cu", "norm_quantize of rows that fit registers")            \
     X(TERNARY_QUANTIZE_WIDE, "norm_quantize_wide", "ternary/quantize.cu", "norm_quantize of wider rows")               \
     X(TERNARY_DEQUANTIZE, "dequantize_rows", "ternary/quantize.cu", "dequantize_rows")                                 \
@@ -48,11 +50,21 @@ typedef struct ternary_bits {
     int64_t blocks, shared_bytes; /* of a block */
 } ternary_bits;
 
+/* How w2a8_sm90 cuts a product up. */
+typedef struct ternary_wgmma {
+    int tokens, groups; /* of a block: rows of X, and warpgroups, which have 64 rows of W each */
+    int each;           /* blocks of a multiprocessor */
+    int split;          /* blocks of a cluster, which share k */
+    int x_stages;       /* tiles of X in shared memory at once */
+    int64_t blocks, shared_bytes;
+} ternary_wgmma;
+
 typedef struct ternary_choice {
     ternary_kernel kernel;
     int threads, lanes, tile; /* of TERNARY_GEMV and TERNARY_TILES */
     int64_t blocks;           /* of both */
     ternary_bits bits;        /* of TERNARY_BITS */
+    ternary_wgmma wgmma;      /* of TERNARY_WGMMA */
 } ternary_choice;
 
 /* The columns of TERNARY_TILES: sums of 192 times a code by 128 stay within int32 with two warps. */
@@ -177,11 +189,69 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
     return b;
 }
 
+/* w2a8_sm90: elements of a tile of X; tiles of W in shared memory, which hold a run each; the most of X. */
+enum { TERNARY_WGMMA_DEPTH = 128, TERNARY_WGMMA_RUNS = 2, TERNARY_WGMMA_STAGES = 12 };
+
+/* 0 blocks where shared memory has no room. Barriers and the places of words are within 2 KiB beside the tiles. */
+static inline ternary_wgmma ternary_wgmma_cut(int64_t m, int64_t n, int tokens, int groups, int each, int split,
+                                              const vb_gpu *gpu) {
+    ternary_wgmma c = {tokens, groups, each, split, 0, 0, 0};
+    const int64_t eights = tokens / 8, held = TERNARY_WGMMA_RUNS * 64 * groups * (VB_INT2_RUN / 4),
+                  sums = (split - 1) * vb_ceil_div(eights, split) * 128 * groups * 16,
+                  stage = tokens * TERNARY_WGMMA_DEPTH,
+                  room = (each == 1 ? gpu->shared_bytes : (gpu->shared_bytes + 1024) / each - 1024) - 2048,
+                  stages = (room - held - sums) / stage;
+    if (stages < 3) return c;
+    c.x_stages = stages < TERNARY_WGMMA_STAGES ? (int)stages : TERNARY_WGMMA_STAGES;
+    c.blocks = vb_ceil_div(m, tokens) * vb_ceil_div(n, 64 * groups) * split;
+    c.shared_bytes = held + sums + c.x_stages * stage;
+    return c;
+}
+
+/* A tile of w2a8_sm90 as above, the most blocks that share k, and nanoseconds: of a step of 128 elements where a block
+ * has its multiprocessor alone and where it shares it, and of a block's beginning and end. */
+typedef struct ternary_wgmma_tile {
+    int tokens, groups, each, split, alone, beside, ends;
+} ternary_wgmma_tile;
+
+/* Nanoseconds, fitted to the times of 13 ways of 203 products (docs/experiments/2026-11-29-w2a8-wgmma.md). */
+static inline int64_t ternary_wgmma_time(const ternary_wgmma *c, const ternary_wgmma_tile *tile, int64_t k,
+                                         const vb_gpu *gpu) {
+    const int64_t steps = vb_ceil_div(vb_ceil_div(k, TERNARY_WGMMA_DEPTH), c->split),
+                  places = vb_clusters_at_once(c->split, gpu->multiprocessors) * c->split, held = places * c->each,
+                  whole = c->blocks / held, rest = c->blocks % held;
+    return whole * (steps * tile->beside + tile->ends) +
+        (rest > 0 ? steps * (rest > places ? tile->beside : tile->alone) + tile->ends : 0);
+}
+
+/* 0 blocks where that is not the kernel. */
+static inline ternary_wgmma ternary_wgmma_of(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
+    const ternary_wgmma_tile tiles[] = {{64, 2, 2, 5, 430, 695, 5300},
+                                        {64, 4, 1, 4, 641, 641, 6540},
+                                        {128, 3, 1, 2, 636, 636, 12550},
+                                        {128, 4, 1, 3, 819, 819, 12280}};
+    const int64_t steps = vb_ceil_div(a->k, TERNARY_WGMMA_DEPTH);
+    ternary_wgmma best = {0, 0, 0, 0, 0, 0, 0};
+    int64_t least = 0;
+    if (a->m <= 16 || a->k == 0 || a->n > INT32_MAX || gpu->capability < 90 || !gpu->hopper) return best;
+    /* A block a multiprocessor of w2a8_mma_32 is as fast. */
+    if (a->m <= 32 && vb_ceil_div(a->n, 32) <= gpu->multiprocessors) return best;
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        for (int split = 1; split <= tiles[i].split && split <= steps; split++) {
+            const ternary_wgmma_tile *t = &tiles[i];
+            const ternary_wgmma c = ternary_wgmma_cut(a->m, a->n, t->tokens, t->groups, t->each, split, gpu);
+            if (c.blocks == 0 || c.blocks > INT32_MAX) continue;
+            const int64_t time = ternary_wgmma_time(&c, t, a->k, gpu);
+            if (best.blocks == 0 || time < least) best = c, least = time;
+        }
+    return best;
+}
+
 /* Longer rows than products of bits have go to a warp each, or from so many rows on in pairs. */
 enum { TERNARY_BITS_ROW_BYTES = TERNARY_BITS_THREADS / 32 * 2 * 64, TERNARY_PAIRS = 2560 };
 
 static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const vb_gpu *gpu) {
-    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0, 0}};
+    ternary_choice c = {TERNARY_NONE, 0, 0, 0, 0, {0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0}};
     const int words = vb_aligned16(a->activations) && (uintptr_t)a->weights % 4 == 0 && a->row_bytes % 4 == 0 &&
         a->k % 16 == 0;
     const int pieces = words && vb_aligned16(a->weights) && a->layout == VB_INT2_INTERLEAVED;
@@ -211,8 +281,13 @@ static inline ternary_choice choose_w2a8_gemv(const vb_w2a8_gemv_args *a, const 
         c.threads = t.threads, c.tile = t.tile, c.blocks = t.blocks;
         return c;
     }
+    if (pieces) c.wgmma = ternary_wgmma_of(a, gpu);
+    if (c.wgmma.blocks > 0) {
+        c.kernel = TERNARY_WGMMA;
+        return c;
+    }
     if (pieces && a->m > TERNARY_FEW && gpu->capability >= 75) {
-        c.kernel = a->m <= 16 ? TERNARY_MMA_16 : a->m <= 32 ? TERNARY_MMA_32 : TERNARY_MMA_64;
+        c.kernel = a->m <= 16 ? TERNARY_MMA_16 : a->m <= 32 || gpu->hopper ? TERNARY_MMA_32 : TERNARY_MMA_64;
         return c;
     }
     if (!pieces || a->narrow) {

@@ -15,7 +15,7 @@ static void test_ternary(void) {
     for (int g = 0; g < gpu_count; g++) {
         const vb_gpu *gpu = &gpus[g];
         for (int i = 0; i < 5000; i++) {
-            vb_w2a8_gemv_args a = w2a8_of(any_size(8), any_size(16), 4 * any_size(18));
+            vb_w2a8_gemv_args a = w2a8_of(any_size(12), any_size(16), 4 * any_size(18));
             if (any_of(2)) a.k = vb_ceil_div(a.k, 16) * 16, a.row_bytes = vb_ceil_div(a.k, 64) * 16;
             if (any_of(3) == 0) a.layout = VB_INT2_ROWS, a.row_bytes = a.k / 4;
             if (any_of(4) == 0) a.activations = (const char *)ALIGNED + 1;
@@ -31,6 +31,17 @@ static void test_ternary(void) {
                 CHECK(c.blocks * 16 * c.tile >= a.n, "%ld blocks of %d tiles", (long)c.blocks, c.tile);
                 CHECK(a.k / 4 / (c.threads / 32) < INT32_MAX / (192 * 128), "%ld products by a warp", (long)a.k);
             }
+            if (c.kernel == TERNARY_WGMMA) {
+                const ternary_wgmma *w = &c.wgmma;
+                CHECK(gpu->hopper && gpu->capability >= 90 && a.m > 16 && a.k > 0, "%s of %ld rows", name, (long)a.m);
+                CHECK(w->blocks == vb_ceil_div(a.m, w->tokens) * vb_ceil_div(a.n, 64 * w->groups) * w->split,
+                      "%ld blocks", (long)w->blocks);
+                CHECK(w->split <= vb_ceil_div(a.k, TERNARY_WGMMA_DEPTH), "%d blocks share %ld", w->split, (long)a.k);
+                CHECK(w->x_stages >= 3 && w->x_stages <= TERNARY_WGMMA_STAGES, "%d stages", w->x_stages);
+                CHECK(w->each * (w->shared_bytes + 2048) <= gpu->shared_bytes + 1024, "%ld bytes",
+                      (long)w->shared_bytes);
+            }
+            CHECK(c.kernel != TERNARY_MMA_64 || !gpu->hopper, "%s on Hopper", name);
             if (c.kernel == TERNARY_BITS) CHECK(gpu->hopper && a.m == 1, "%s of %ld rows", name, (long)a.m);
             vb_bit_linear_args b = {0};
             b.m = 1, b.n = a.n, b.n2 = any_size(12), b.n3 = any_size(12), b.k = a.k, b.layout = a.layout;
@@ -121,12 +132,26 @@ static void test_ternary(void) {
     CHECK(c.kernel == TERNARY_GEMV && c.lanes == 32 && c.tile == 1 && c.blocks == 256, "2048 x 16448");
     const struct {
         int64_t m;
-        ternary_kernel kernel;
-    } kinds[] = {{8, TERNARY_TILES},  {9, TERNARY_MMA_16},  {16, TERNARY_MMA_16}, {17, TERNARY_MMA_32},
-                {32, TERNARY_MMA_32}, {33, TERNARY_MMA_64}, {2048, TERNARY_MMA_64}};
+        ternary_kernel before, on_hopper;
+    } kinds[] = {{8, TERNARY_TILES, TERNARY_TILES},    {9, TERNARY_MMA_16, TERNARY_MMA_16},
+                 {16, TERNARY_MMA_16, TERNARY_MMA_16}, {17, TERNARY_MMA_32, TERNARY_MMA_32},
+                 {32, TERNARY_MMA_32, TERNARY_MMA_32}, {33, TERNARY_MMA_64, TERNARY_WGMMA},
+                 {2048, TERNARY_MMA_64, TERNARY_WGMMA}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         vb_w2a8_gemv_args several = w2a8_of(kinds[i].m, 2560, 2560);
-        CHECK(choose_w2a8_gemv(&several, &gpus[7]).kernel == kinds[i].kernel, "%ld rows", (long)kinds[i].m);
+        CHECK(choose_w2a8_gemv(&several, &gpus[4]).kernel == kinds[i].before, "%ld rows", (long)kinds[i].m);
+        CHECK(choose_w2a8_gemv(&several, &gpus[7]).kernel == kinds[i].on_hopper, "%ld rows", (long)kinds[i].m);
+    }
+    const struct {
+        int64_t m, n, k;
+        int tokens, groups, split;
+    } cuts[] = {{512, 20480, 3200, 128, 4, 1}, {64, 2560, 2560, 64, 2, 5}, {17, 6912, 2560, 64, 2, 4}};
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        vb_w2a8_gemv_args many = w2a8_of(cuts[i].m, cuts[i].n, cuts[i].k);
+        const ternary_wgmma w = choose_w2a8_gemv(&many, &gpus[7]).wgmma;
+        CHECK(w.tokens == cuts[i].tokens && w.groups == cuts[i].groups && w.split == cuts[i].split,
+              "%ld x %ld x %ld: %d rows, %d warpgroups, %d blocks", (long)cuts[i].m, (long)cuts[i].n,
+              (long)cuts[i].k, w.tokens, w.groups, w.split);
     }
     vb_bit_linear_args b = {0};
     b.m = 1, b.n = 2560, b.n2 = b.n3 = 640, b.k = 2560, b.layout = VB_INT2_INTERLEAVED, b.row_bytes = 640;

@@ -33,9 +33,8 @@ VB_DEVICE signed char code_of(float h, float scale) { return (signed char)__floa
 struct Ending {
     float divisor = 1.0f, factor = 1.0f, bias = 0.0f, add = 0.0f;
 };
-VB_DEVICE Ending ending_of(const vb_w2a8_gemv_args &a, int64_t i, int64_t r) {
+VB_DEVICE Ending ending_of_row(const vb_w2a8_gemv_args &a, int64_t r) {
     Ending e;
-    if (a.activation_scales) e.divisor = a.activation_scales[i];
     if (a.weight_scales) {
         int64_t s = 0;
         if (a.segment_ends)
@@ -47,8 +46,15 @@ VB_DEVICE Ending ending_of(const vb_w2a8_gemv_args &a, int64_t i, int64_t r) {
         e.factor = a.weight_scales[s];
     }
     if (a.bias) e.bias = a.bias[r];
+    return e;
+}
+VB_DEVICE Ending ending_of_token(const vb_w2a8_gemv_args &a, Ending e, int64_t i, int64_t r) {
+    if (a.activation_scales) e.divisor = a.activation_scales[i];
     if (a.add) e.add = a.add[i * a.n + r];
     return e;
+}
+VB_DEVICE Ending ending_of(const vb_w2a8_gemv_args &a, int64_t i, int64_t r) {
+    return ending_of_token(a, ending_of_row(a, r), i, r);
 }
 
 // Writes the result of a sum.
@@ -84,10 +90,11 @@ VB_DEVICE const uint4 *row_of(const vb_w2a8_gemv_args &a, int64_t r) {
     return reinterpret_cast<const uint4 *>(weights + smaller(r, a.n - 1) * a.row_bytes);
 }
 
-// mma_b1.cu, w2a8_any.cu, w2a8_mma.cu, w2a8_tiles.cu
+// mma_b1.cu, w2a8_any.cu, w2a8_mma.cu, w2a8_sm90.cu, w2a8_tiles.cu
 vb_status w2a8_bits(const vb_w2a8_gemv_args &a, const ternary_bits &cut, vb_stream *stream);
 vb_status w2a8_any(const vb_w2a8_gemv_args &a, bool words, vb_stream *stream);
 vb_status w2a8_mma(const vb_w2a8_gemv_args &a, ternary_kernel kernel, vb_stream *stream);
+vb_status w2a8_sm90(const vb_w2a8_gemv_args &a, const ternary_wgmma &c, vb_stream *stream);
 vb_status w2a8_tiles(const vb_w2a8_gemv_args &a, const ternary_choice &c, vb_stream *stream);
 
 } // namespace vb

@@ -145,6 +145,7 @@ extern "C" vb_status vb_cuda_w2a8_gemv(const vb_w2a8_gemv_args *args, vb_stream 
     case TERNARY_TILES: return w2a8_tiles(a, c, stream);
     case TERNARY_WORDS: return w2a8_any(a, true, stream);
     case TERNARY_BYTES: return w2a8_any(a, false, stream);
+    case TERNARY_WGMMA: return w2a8_sm90(a, c.wgmma, stream);
     case TERNARY_MMA_16:
     case TERNARY_MMA_32:
     case TERNARY_MMA_64: return w2a8_mma(a, c.kernel, stream);

@@ -10,6 +10,7 @@
 // Both are then operands of an instruction as they are.
 // A code counts one too many, so the sum of X is subtracted: a last tile of ones gives the sums.
 
+#include "arch/sm90.cuh"
 #include "arch/streaming.cuh"
 #include "ternary/w2a8.cuh"
 
@@ -36,6 +37,9 @@ VB_DEVICE void mma_s8(int (&c)[4], const int (&a)[4], unsigned b0, unsigned b1) 
 // TM tiles of 16 rows of X, TN of 8 rows of W.
 template <int TM, int TN>
 __global__ void __launch_bounds__(32 * warps) w2a8_mma_kernel(vb_w2a8_gemv_args a) {
+#ifdef VB_SM90A
+    if (TM > 2) return; // w2a8_sm90.cu has more rows
+#endif
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4,
         pieces = int(a.row_bytes / 16);
     const int64_t m0 = (int64_t)blockIdx.y * 16 * TM;

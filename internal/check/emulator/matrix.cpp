@@ -219,18 +219,65 @@ static void warpgroup_multiply(Warp &w, const Instruction &in) {
         part_columns(c[4 * (r % 4)] + r / 4 * 8, 256, w.at<float>(all[(size_t)r]), w.at<float>(all[(size_t)r + 1]));
 }
 
+// The same of 32 bytes of k, summed as integers; tiles in shared memory are K-major.
+static void warpgroup_multiply_bytes(Warp &w, const Instruction &in) {
+    constexpr int depth = 32;
+    const int columns = (int)in.number, row = w.index % 4 * 16;
+    const Element of_a = (Element)(in.target & 15), of_b = (Element)(in.target >> 5);
+    const bool a_registers = in.target & 16;
+    const std::vector<Slot> &all = *in.more; // D, then A where it is in registers
+    const bool keep = *w.predicate(in.c) & 1;
+    using Columns = Eight<uint32_t>::type; // sums wrap around, as those of a GPU
+    uint32_t a[16][depth], flat[4 * lanes];
+    alignas(Columns) uint32_t b[depth][256], c[16][256];
+    // Calls put(row, k, value) for all k of some rows.
+    const auto read = [&](const Tile &tile, Element e, int first, int rows, auto put) {
+        for (int r = 0; r < rows; r++)
+            for (int k = 0; k < depth; k += 16) {
+                const uint8_t *const x = (const uint8_t *)w.shared(tile.address(first + r, k / 2), 16, 0, false);
+                for (int i = 0; i < 16; i++) put(r, k + i, e == ELEMENT_S8 ? (uint32_t)(int8_t)x[i] : x[i]);
+            }
+    };
+    if (a_registers) {
+        for (int r = 0; r < 4; r++) {
+            spread(of_a, w.at<uint32_t>(all[(size_t)(columns / 2 + r)]), flat);
+            for (int g = 0; g < 8; g++) memcpy(a[g + 8 * (r % 2)] + 16 * (r / 2), flat + 16 * g, 16 * sizeof *flat);
+        }
+    } else {
+        read(Tile(w.at<uint64_t>(in.a)[0], false), of_a, row, 16, [&](int m, int k, uint32_t x) { a[m][k] = x; });
+    }
+    read(Tile(w.at<uint64_t>(in.b)[0], false), of_b, 0, columns, [&](int n, int k, uint32_t x) { b[k][n] = x; });
+    if (!keep) memset(c, 0, sizeof c);
+    for (int r = 0; keep && r < columns / 2; r += 2)
+        join_columns(w.at<uint32_t>(all[(size_t)r]), w.at<uint32_t>(all[(size_t)r + 1]), c[4 * (r % 4)] + r / 4 * 8,
+                     256);
+    for (int m = 0; m < 16; m++)
+        for (int n = 0; n < columns; n += 8) {
+            Columns sum = *(Columns *)(c[m] + n);
+            for (int k = 0; k < depth; k++) sum += a[m][k] * *(Columns *)(b[k] + n);
+            *(Columns *)(c[m] + n) = sum;
+        }
+    for (int r = 0; r < columns / 2; r += 2)
+        part_columns(c[4 * (r % 4)] + r / 4 * 8, 256, w.at<uint32_t>(all[(size_t)r]),
+                     w.at<uint32_t>(all[(size_t)r + 1]));
+}
+
 static void build_warpgroup(Decoder &d, Instruction &in) {
     if (!d.has("mma_async")) { // fence, commit_group, wait_group: products are done at once
         in.run = [](Warp &, const Instruction &) {};
         return;
     }
     // wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 d, a, b, keep, sign-a, sign-b, trans-a, trans-b
+    // of integers: wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 d, a, b, keep
+    const bool integers = d.word(5) == "s32";
     int n = 0, k = 0;
-    if (sscanf(d.word(4).c_str(), "m64n%dk%d", &n, &k) != 2 || k != 16 || d.word(5) != "f32") d.unknown();
+    if (sscanf(d.word(4).c_str(), "m64n%dk%d", &n, &k) != 2 || k != (integers ? 32 : 16)) d.unknown();
     Element element, other;
-    if (!element_of(d.word(6), &element) || !element_of(d.word(7), &other) || element != other || bits(element) != 16)
+    if (!element_of(d.word(6), &element) || !element_of(d.word(7), &other)) d.unknown();
+    if (integers ? bits(element) != 8 || bits(other) != 8 || d.has("satfinite")
+                 : d.word(5) != "f32" || element != other || bits(element) != 16)
         d.unknown();
-    std::vector<Slot> all = *d.slots(d.operand(0), Type::F32);
+    std::vector<Slot> all = *d.slots(d.operand(0), integers ? Type::U32 : Type::F32);
     if ((int)all.size() != n / 2) d.unknown();
     const bool registers = d.operand(1).kind == Operand::VECTOR;
     if (registers) {
@@ -244,6 +291,12 @@ static void build_warpgroup(Decoder &d, Instruction &in) {
     in.c = d.slot(3, Type::PRED);
     in.number = n;
     in.target = element | registers << 4;
+    if (integers) {
+        in.target |= other << 5;
+        in.run = warpgroup_multiply_bytes;
+        collective(in);
+        return;
+    }
     if (d.operand(4).number != 1) in.target |= 128;
     if (d.operand(5).number != 1) in.target |= 256;
     if (registers) {

@@ -190,6 +190,11 @@ func w2a8Op() *Op {
 	for _, shape := range [][2]int{{2560, 2560}, {3840, 2560}, {13824, 2560}, {2560, 6912}, {3200, 3200}, {4800, 3200}, {3200, 10240}, {20480, 3200}} {
 		cases = append(cases, Case{Label: "bitnet", Type: tensor.BF16, Dims: []int{1, shape[0], shape[1]}, Flags: "interleaved_scaled", Bench: true, Large: true})
 	}
+	// Tiles of 64 and 128 rows that are whole and not, and parts of k that are shared: more than 16 rows on Hopper.
+	for _, dims := range [][]int{{33, 65, 16}, {64, 128, 512}, {65, 257, 1040}, {129, 385, 2576}, {40, 4300, 656}} {
+		cases = append(cases, Case{Label: "many", Type: tensor.I32, Dims: dims, Flags: "interleaved"})
+	}
+	cases = append(cases, Case{Label: "many", Type: tensor.BF16, Dims: []int{33, 300, 848}, Flags: "interleaved_scaled_segments_bias_add"})
 	for _, m := range []int{4, 16, 64, 512} {
 		cases = append(cases, Case{Label: "bitnet-2b_ffn_up", Type: tensor.F32, Dims: []int{m, 6912, 2560}, Flags: "interleaved_scaled", Bench: true, Large: true})
 	}
