@@ -125,12 +125,16 @@ static inline bool linear_norms_heads(const vb_gpu *gpu, const linear_qkv_shape 
         (head_items != 2 && head_items != 4 && head_items != LINEAR_MOST_HEAD_ITEMS))
         return false;
     const vb_packed_format f = vb_packed_format_of(s->q_type), fv = vb_packed_format_of(s->v_type);
-    /* of more blocks than multiprocessors two begin beside one of the kernel before */
+    /* Of more blocks than multiprocessors two begin beside one of the kernel before; of all warps where those of q and
+     * k can ask for all of their tiles at once (docs/experiments/2026-11-29-experts.md). */
     const bool small = qk_items + kv_items > gpu->multiprocessors;
-    const int warps = small ? 4 : LINEAR_WARPS;
-    const int64_t room = small ? 56 << 10 : gpu->shared_bytes;
-    const linear_items qk = linear_head_items(gpu, f, linear_row_tiles(f, s->cols), qk_items, warps, room),
-                       v = linear_head_items(gpu, fv, linear_row_tiles(fv, s->cols), kv_items, warps, room);
+    const int64_t room = small ? 56 << 10 : gpu->shared_bytes, tiles = linear_row_tiles(f, s->cols);
+    linear_items qk, v;
+    for (int warps = LINEAR_WARPS;; warps = 4) {
+        qk = linear_head_items(gpu, f, tiles, qk_items, warps, room);
+        v = linear_head_items(gpu, fv, linear_row_tiles(fv, s->cols), kv_items, warps, room);
+        if (!small || warps == 4 || qk.stages * qk.warps >= 2 * tiles) break;
+    }
     const int64_t bytes = linear_max(qk.shared_bytes, v.shared_bytes);
     if (!qk.blocks || !v.blocks || 2 * (bytes + 1024) > gpu->shared_bytes + 1024) return false;
     c->qk = qk, c->v = v;

@@ -186,8 +186,9 @@ struct ValuesOf {
 
 // Blocks 0 .. qk_blocks - 1 compute q and k, the others v; blocks 0 .. first_blocks - 1 from weights of type A, the
 // others from weights of type B. ONE: item of a block, with an adapter's update.
+// SQUARES: registers for three blocks, so that two begin beside a block of the kernel before (linear_norms_heads).
 template <class A, class B, Told TOLD, bool ONE, class Update>
-__global__ void __launch_bounds__(32 * n1_warps, 2)
+__global__ void __launch_bounds__(32 * n1_warps, TOLD == Told::SQUARES ? 3 : 2)
     n1_qkv_kernel(N1Input in, QKVOut<TOLD, Update> out, ValuesOf<Update> of_v, int first_blocks, int qk_blocks) {
 #if __CUDA_ARCH__ < 900
     if constexpr (TOLD != Told::NOTHING) return __trap(); // linear_makes_blocks, linear_norms_heads
