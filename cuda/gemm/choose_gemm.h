@@ -36,6 +36,9 @@ typedef enum gemm_tile {
     TILE_128x176_PAIR,
     TILE_128x168_PAIR,
     TILE_128x144_PAIR,
+    TILE_128x192_TURNS, /* of pairs whose blocks multiply one tile while they store another */
+    TILE_128x168_TURNS,
+    TILE_128x144_TURNS,
     GEMM_TILES
 } gemm_tile;
 typedef struct gemm_tile_shape {
@@ -46,7 +49,8 @@ static inline gemm_tile_shape gemm_tile_shape_of(int tile) {
         {128, 256, 2}, {128, 256, 1}, {128, 192, 2}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1},  {64, 256, 1},
         {64, 128, 1},  {128, 256, 4}, {128, 192, 4}, {128, 128, 4}, {64, 128, 2},  {64, 128, 4},  {128, 160, 2},
         {128, 160, 4}, {128, 192, 2}, {128, 128, 2}, {64, 128, 2},  {128, 192, 4}, {128, 128, 4}, {64, 128, 4},
-        {128, 240, 2}, {128, 224, 2}, {128, 208, 2}, {128, 176, 2}, {128, 168, 2}, {128, 144, 2}};
+        {128, 240, 2}, {128, 224, 2}, {128, 208, 2}, {128, 176, 2}, {128, 168, 2}, {128, 144, 2},
+        {128, 192, 2}, {128, 168, 2}, {128, 144, 2}};
     return shapes[tile];
 }
 static inline int gemm_tile_splits(int tile) { return tile >= TILE_128x192_SPLIT && tile <= TILE_64x128_SPLIT_QUAD; }

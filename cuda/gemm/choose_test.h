@@ -153,14 +153,14 @@ static void check_cuts(void) {
                   (tile.blocks == 1 || tile.blocks == 2 || (tile.blocks == 4 && tile.columns % 32 == 0)),
               "tile %d", t);
     }
-    const gemm_tile_shape named = gemm_tile_shape_of(TILE_128x192_PAIR), last = gemm_tile_shape_of(TILE_128x144_PAIR);
+    const gemm_tile_shape named = gemm_tile_shape_of(TILE_128x192_PAIR), last = gemm_tile_shape_of(TILE_128x144_TURNS);
     const gemm_tile_shape quad = gemm_tile_shape_of(TILE_64x128_QUAD), split = gemm_tile_shape_of(TILE_128x192_SPLIT),
                           split_quad = gemm_tile_shape_of(TILE_64x128_SPLIT_QUAD);
-    CHECK(named.columns == 192 && named.blocks == 2 && last.columns == 144 && quad.rows == 64 && quad.columns == 128 &&
-              quad.blocks == 4 && split.rows == 128 && split.columns == 192 && split.blocks == 2 &&
-              split_quad.rows == 64 && split_quad.blocks == 4 && gemm_tile_splits(TILE_128x192_SPLIT) &&
-              gemm_tile_splits(TILE_64x128_SPLIT_QUAD) && !gemm_tile_splits(TILE_64x128_QUAD) &&
-              !gemm_tile_splits(TILE_128x240_PAIR),
+    CHECK(named.columns == 192 && named.blocks == 2 && last.columns == 144 && last.blocks == 2 && quad.rows == 64 &&
+              quad.columns == 128 && quad.blocks == 4 && split.rows == 128 && split.columns == 192 &&
+              split.blocks == 2 && split_quad.rows == 64 && split_quad.blocks == 4 &&
+              gemm_tile_splits(TILE_128x192_SPLIT) && gemm_tile_splits(TILE_64x128_SPLIT_QUAD) &&
+              !gemm_tile_splits(TILE_64x128_QUAD) && !gemm_tile_splits(TILE_128x240_PAIR),
           "tiles by their names");
     for (int i = 0; i < 4000; i++) {
         vb_matmul_args x = product(VB_BF16, any_size(15), any_size(15), any_size(15));

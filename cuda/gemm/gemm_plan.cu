@@ -15,6 +15,9 @@ constexpr double write_cycles = 47.3 / 1024;   // an element of C
 constexpr double product_cycles = 1.11 / 2048; // a multiplication of 16-bit elements
 constexpr double l2_bytes_per_cycle = 65;      // to one SM
 constexpr double crowded_bytes_per_cycle = 32; // to each of all SMs; of 16-bit matrices
+constexpr double turn_cycles = 900;            // of a tile between two that the same block multiplies
+constexpr double turns_cycles = 1000;          // once, where blocks take turns
+constexpr double turn_product = 1.01;          // of product_cycles, of two sums of 64 rows each
 constexpr double reduce_cycles = 1125;         // of tiles whose k is shared
 constexpr double reduce_element_cycles = 0.28;
 
@@ -34,6 +37,10 @@ double plan_cycles(const GemmPlan &plan, int64_t m, int64_t k, int64_t n, bool t
         const double load = bytes * larger(1 / l2_bytes_per_cycle, taken / crowded_bytes_per_cycle);
         return steps * larger(multiply, load) + tile_cycles + write_cycles * t.rows * t.columns + reduce;
     };
+    if (plan.tile >= TILE_128x192_TURNS) { // only the last tile's writing is waited for
+        const double step = larger(multiply * turn_product, bytes / l2_bytes_per_cycle);
+        return (double)waves * (steps * step + turn_cycles) + turns_cycles + write_cycles * t.rows * t.columns;
+    }
     return (waves - 1) * wave(at_once) + wave(tiles - (waves - 1) * at_once);
 }
 
@@ -45,6 +52,8 @@ GemmPlan best_plan(const gemm_tile (&tiles)[COUNT], int64_t m, int64_t k, int64_
     for (const gemm_tile tile : tiles) {
         const gemm_tile_shape shape = gemm_tile_shape_of(tile);
         for (int ksplit = 1; ksplit <= (shape.blocks > 1 ? 1 : 8); ksplit++) {
+            // Turns are for blocks of several tiles.
+            if (tile >= TILE_128x192_TURNS && gemm_tile_count(shape, m, n) <= multiprocessors / shape.blocks) break;
             if (ksplit > 1 && (two_parts ? 2 * k : k) < 2 * 64 * ksplit) break; // two steps a block at least
             const GemmPlan plan = {tile, ksplit, 2048 / (shape.rows * shape.blocks)};
             const double cycles = plan_cycles(plan, m, k, n, two_parts, crowded, multiprocessors);
@@ -97,7 +106,7 @@ GemmPlan plan_linear(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     constexpr gemm_tile tiles[] = {TILE_128x256_PAIR, TILE_128x240_PAIR, TILE_128x224_PAIR, TILE_128x208_PAIR,
                                    TILE_128x192_PAIR, TILE_128x176_PAIR, TILE_128x168_PAIR, TILE_128x160_PAIR,
                                    TILE_128x144_PAIR, TILE_128x128_PAIR, TILE_128x256,      TILE_128x128,
-                                   TILE_128x64};
+                                   TILE_128x64,       TILE_128x192_TURNS, TILE_128x168_TURNS, TILE_128x144_TURNS};
     return best_plan(tiles, m, k, n, false, false, multiprocessors);
 }
 

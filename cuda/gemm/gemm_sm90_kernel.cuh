@@ -8,8 +8,8 @@
 //           it to all: two thirds of the traffic from L2 of two. A stage is free once consumers of all have read it
 //   ksplit  where tiles are too few for the SMs, the blocks of a cluster share the k of a tile. They add partial sums
 //           through distributed shared memory, in the order of their ranks, so that results do not vary. Two pairs that
-//           share k meet in memory, as a cluster of four would not find room everywhere. The last to come adds up: of
-//           two, the order does not matter
+//           share k meet in memory, where the last to come adds up: a cluster of four would not find room everywhere
+//   turns   of linear layers: each consumer has whole tiles, of 128 rows, and one multiplies while the other stores
 //   split   pairs or quads of one cluster share k. Where A has few rows the turned product is computed: tiles' rows are
 //           columns of C, so that a pair reads B once, and copies A's tile for each other
 // TMA reads zeros outside the matrices, and writes nothing there.
@@ -209,6 +209,36 @@ VB_DEVICE void store_rows_linear(const GemmProblem<float> &p, const float (&sum)
     }
 }
 
+// A consumer's sums of 128 rows and N columns over `steps` stages from `at` on, as multiply_stages adds them up. Calls
+// begun() when the last products are under way.
+template <class T, class Stage, int N, class At, class Release, class Begun>
+VB_DEVICE void multiply_whole_tile(float (&sums)[2][N / 2], At &at, int steps, char *ring, uint64_t *full,
+                                   const Release &release, const Begun &begun) {
+    using Product = sm90::Wgmma<T, N, 0, 0>;
+    int keep = 0, previous = -1;
+    for (int step = 0; step < steps; step++) {
+        char *const tiles = ring + at.stage * Stage::bytes;
+        sm90::barrier_wait(&full[at.stage], at.phase);
+        const uint64_t a = sm90::describe(tiles, product_depth * sm90::row_bytes),
+                       b = sm90::describe(tiles + Stage::a_bytes, product_depth * sm90::row_bytes);
+        sm90::wgmma_fence();
+#pragma unroll
+        for (int i = 0; i < product_depth / 16; i++) {
+            Product::run(sums[0], a + 2 * i, b + 2 * i, keep);
+            Product::run(sums[1], a + 64 * sm90::row_bytes / 16 + 2 * i, b + 2 * i, keep);
+            keep = 1;
+        }
+        sm90::wgmma_commit();
+        if (step == steps - 1) begun();
+        sm90::wgmma_wait<1>();
+        if (previous >= 0) release(previous);
+        previous = at.stage;
+        at.advance();
+    }
+    sm90::wgmma_wait<0>();
+    release(previous);
+}
+
 #endif
 
 // Columns of B in a stage: whole boxes of 64 where B is stored [k][n]. Of tiles of 160 nobody reads the last 32.
@@ -217,8 +247,10 @@ constexpr int held_columns = B_MN ? (BN + 63) / 64 * 64 : BN;
 
 // T is the type of the tiles, Out of C; where they differ, the operands are in two parts, or a LINEAR layer's. A is
 // stored [k][m] where A_MN, else [m][k], and B [k][n] where B_MN, else [n][k]. MEET: two pairs share the k of their
-// tiles, in memory; SPLIT: pairs of a cluster do, or one computes the turned product.
-template <class T, class Out, int BM, int BN, bool PAIR, bool A_MN, bool B_MN, bool MEET, bool LINEAR, bool SPLIT>
+// tiles, in memory; SPLIT: pairs of a cluster do, or one computes the turned product. TURNS: the
+// consumers have tiles of their own.
+template <class T, class Out, int BM, int BN, bool PAIR, bool A_MN, bool B_MN, bool MEET, bool LINEAR, bool SPLIT,
+          bool TURNS>
 __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLACE CUtensorMap a_map,
                                                                        VB_IN_PLACE CUtensorMap b_map,
                                                                        const GemmProblem<Out> p) {
@@ -229,10 +261,11 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLA
     constexpr int N = BM == 128 ? BN : BN / 2; // columns of a consumer
     const int pair = !PAIR ? 1 : TWO_PARTS || LINEAR || MEET ? 2 : p.pair;
     extern __shared__ char shared[];
-    __shared__ uint64_t full[Stage::count], empty[Stage::count];
+    __shared__ uint64_t full[Stage::count], empty[Stage::count], turn[TURNS ? 2 : 1];
     char *const ring =
         shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
     const int group = __shfl_sync(all_lanes, threadIdx.x / 128, 0); // the compiler then knows it to be uniform
+    static_assert(!TURNS || (LINEAR && PAIR && BM == 128), "pairs of linear layers");
     static_assert(!SPLIT || (PAIR && !MEET && sizeof(Out) == sizeof(T)), "pairs of 16-bit products");
     const int cluster = SPLIT ? pair * p.ksplit : PAIR ? pair : p.ksplit;
     // Of a cluster that is split, so many blocks one after the other are a pair or a quad; these share k.
@@ -245,8 +278,9 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLA
         sm90::prefetch_map(&b_map);
         for (int s = 0; s < Stage::count; s++) {
             sm90::barrier_init(&full[s], 1);
-            sm90::barrier_init(&empty[s], 8 * pair); // one arrival a warp of the consumers
+            sm90::barrier_init(&empty[s], (TURNS ? 4 : 8) * pair); // one arrival a warp of a stage's consumers
         }
+        if (TURNS) sm90::barrier_init(&turn[0], 4), sm90::barrier_init(&turn[1], 4);
         sm90::barrier_init_fence();
     }
     if (PAIR) sm90::cluster_sync();
@@ -266,7 +300,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLA
     release_next_kernel();
 
     if (group == 0) {
-        sm90::registers_shrink<40>();
+        sm90::registers_shrink<TURNS ? 24 : 40>();
         if (threadIdx.x == 0) {
             const auto expect = [&](uint64_t *barrier) {
                 sm90::barrier_expect(barrier, p.a_rows * sm90::row_bytes + Stage::b_copied);
@@ -312,6 +346,31 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLA
         }
         __syncwarp();
         if ((SPLIT || !PAIR) && p.ksplit > 1) sm90::cluster_sync();
+    } else if constexpr (TURNS) {
+        sm90::registers_grow<240>();
+        const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+        StageAt<Stage::count> at(0);
+        const auto skip_tile = [&] { // the other consumer's
+            const int to = at.stage + p.steps, rounds = to / Stage::count;
+            at.stage = to - rounds * Stage::count, at.phase ^= rounds & 1;
+        };
+        float sums[2][BN / 2];
+        if (consumer == 1) skip_tile();
+        int nth = 0;
+        for (int tile = first_tile + consumer * tile_step; tile < tiles_m * tiles_n; tile += 2 * tile_step, nth++) {
+            int m0, n0;
+            corner(tile, m0, n0);
+            // The first tile waits for nobody.
+            if (consumer == 1 || nth > 0) sm90::barrier_wait(&turn[consumer], (nth - 1 + consumer) & 1);
+            multiply_whole_tile<T, Stage, BN>(
+                sums, at, p.steps, ring, full, [&](int stage) { release_stage<PAIR>(&empty[stage], lane); },
+                [&] {
+                    if (lane == 0) sm90::barrier_arrive(&turn[1 - consumer]);
+                });
+            skip_tile();
+#pragma unroll
+            for (int i = 0; i < 2; i++) store_rows_linear<BN>(p, sums[i], m0 + 64 * i + warp * 16, n0);
+        }
     } else {
         sm90::registers_grow<232>();
         const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
@@ -365,7 +424,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLA
 
 // Enqueues the product of two operands that the maps describe.
 template <class T, class Out, int BM, int BN, bool PAIR, bool A_MN, bool B_MN, bool MEET = false, bool LINEAR = false,
-          bool SPLIT = false>
+          bool SPLIT = false, bool TURNS = false>
 vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_depth, const void *b, int64_t b_stride,
                            int64_t b_depth, vb_dtype type, GemmProblem<Out> p, vb_stream *stream) {
     using Stage = ProductStage<BM, held_columns<BN, B_MN>>;
@@ -388,7 +447,8 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_depth, con
     }
     const int64_t most = MEET || SPLIT || p.ksplit > 1 ? tiles : vb_clusters_at_once(cluster, multiprocessors(stream));
     return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), product_threads,
-                          Stage::shared_bytes, gemm_sm90_kernel<T, Out, BM, BN, PAIR, A_MN, B_MN, MEET, LINEAR, SPLIT>,
+                          Stage::shared_bytes, gemm_sm90_kernel<T, Out, BM, BN, PAIR, A_MN, B_MN, MEET, LINEAR, SPLIT,
+                                           TURNS>,
                           a_map, b_map, p);
 }
 

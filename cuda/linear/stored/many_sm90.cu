@@ -39,6 +39,10 @@ vb_status product(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
         return launch_gemm_sm90<T, float, 128, bn.value, pair.value, false, false, false, true>(
             x.rows, cols, cols, w, cols, cols, type, p, stream);
     };
+    const auto in_turns = [&](auto bn) {
+        return launch_gemm_sm90<T, float, 128, bn.value, true, false, false, false, true, false, true>(
+            x.rows, cols, cols, w, cols, cols, type, p, stream);
+    };
     switch (plan.tile) {
     case TILE_128x256_PAIR: return run(Constant<256>(), Constant<1>());
     case TILE_128x240_PAIR: return run(Constant<240>(), Constant<1>());
@@ -50,6 +54,9 @@ vb_status product(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     case TILE_128x160_PAIR: return run(Constant<160>(), Constant<1>());
     case TILE_128x144_PAIR: return run(Constant<144>(), Constant<1>());
     case TILE_128x128_PAIR: return run(Constant<128>(), Constant<1>());
+    case TILE_128x192_TURNS: return in_turns(Constant<192>());
+    case TILE_128x168_TURNS: return in_turns(Constant<168>());
+    case TILE_128x144_TURNS: return in_turns(Constant<144>());
     case TILE_128x256: return run(Constant<256>(), Constant<0>());
     case TILE_128x64: return run(Constant<64>(), Constant<0>());
     default: return run(Constant<128>(), Constant<0>());

@@ -16,10 +16,9 @@ VB_DEVICE constexpr bool scaled(bf16) { return false; }
 
 // out[r][0..stride) = x[r] * scale in T, zeros beyond cols; inverse[r] = 1 / scale.
 // One block a row, WIDTH neighbours a thread and turn; a thread holds the elements of its first turns.
-template <class T, int WIDTH>
+template <class T, int WIDTH, int HELD>
 __global__ void __launch_bounds__(256)
     narrow_kernel(T *out, float *inverse, const float *x, int64_t cols, int64_t stride) {
-    constexpr int held = 8;
     using V = Vec<float, WIDTH>;
     __shared__ float scratch[32];
     wait_for_previous_kernel();
@@ -29,10 +28,10 @@ __global__ void __launch_bounds__(256)
     const int64_t count = cols / WIDTH;
     const auto each = [&](const auto &f) { // f(nth, where it is held)
 #pragma unroll
-        for (int i = 0; i < held; i++) f(i * 256 + threadIdx.x, i);
-        for (int64_t i = held * 256 + threadIdx.x; i < stride / WIDTH; i += 256) f(i, held);
+        for (int i = 0; i < HELD; i++) f(i * 256 + threadIdx.x, i);
+        for (int64_t i = HELD * 256 + threadIdx.x; i < stride / WIDTH; i += 256) f(i, HELD);
     };
-    V mine[held + 1];
+    V mine[HELD + 1];
     float most = 0;
     each([&](int64_t i, int at) {
         mine[at] = i < count ? from[i] : V();
@@ -44,7 +43,7 @@ __global__ void __launch_bounds__(256)
     if (threadIdx.x == 0) inverse[blockIdx.x] = 1.0f / scale;
     each([&](int64_t i, int at) {
         if (i >= stride / WIDTH) return;
-        const V v = at < held ? mine[at] : i < count ? from[i] : V();
+        const V v = at < HELD ? mine[at] : i < count ? from[i] : V();
         Vec<T, WIDTH> y;
 #pragma unroll
         for (int e = 0; e < WIDTH; e++) y.at[e] = from_float<T>(v.at[e] * scale);
@@ -68,9 +67,10 @@ vb_status narrow_rows(NarrowRows<T> *to, void *memory, const float *x, int64_t n
                       vb_stream *stream) {
     to->rows = (T *)memory, to->inverse = (float *)(to->rows + n * stride);
     const bool vectors = VECTORS || (cols % 4 == 0 && stride % 4 == 0 && aligned16(x));
-    return launch_overlapped(stream, (unsigned)n, 256, 0,
-                             vectors ? narrow_kernel<T, 4> : narrow_kernel<T, VECTORS ? 4 : 1>, to->rows, to->inverse,
-                             x, cols, stride);
+    const auto kernel = !vectors                ? narrow_kernel<T, VECTORS ? 4 : 1, 8>
+                        : stride <= 2 * 4 * 256 ? narrow_kernel<T, 4, 2>
+                                                : narrow_kernel<T, 4, 8>;
+    return launch_overlapped(stream, (unsigned)n, 256, 0, kernel, to->rows, to->inverse, x, cols, stride);
 }
 
 // The same in the workspace.

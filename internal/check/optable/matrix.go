@@ -273,6 +273,10 @@ func linearOp() *Op {
 		cases = append(cases, Case{Label: "one_round", Type: []tensor.DType{tensor.F16, tensor.BF16}[i%2],
 			Dims: []int{129, 40, 66*width - 4 + i%4/3}, Flags: []string{"", "bias"}[i/2%2]})
 	}
+	cases = append(cases, // several such rounds, whose tiles a block's groups multiply in turn
+		Case{Label: "in_turns", Type: tensor.F16, Dims: []int{129, 40, 2*66*144 - 4}, Flags: "bias"},
+		Case{Label: "in_turns", Type: tensor.BF16, Dims: []int{129, 136, 3*66*168 - 3}},
+		Case{Label: "in_turns", Type: tensor.F16, Dims: []int{300, 72, 66*192 - 8}})
 	for _, t := range weightTypes() { // prompts short enough for an interpreter: a part of a tile, a whole one and a row
 		cases = append(cases, Case{Label: "short_prompt", Type: t, Dims: []int{33, 256, 5}, Flags: "packed_bias"},
 			Case{Label: "short_prompt", Type: t, Dims: []int{129, 256, 1}, Flags: "packed_bias"})
