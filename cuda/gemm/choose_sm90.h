@@ -83,7 +83,7 @@ static inline int matmul_sm90_wide(const vb_matmul_args *x, int multiprocessors)
 }
 /* How matmul_sm90 cuts up a product of 16 bits. */
 typedef struct matmul_sm90_plan {
-    int tile_n, parts; /* columns of a tile, 128 or 256; blocks that share the k of a tile */
+    int tile_n, parts; /* columns of a tile, 128, 192 or 256; blocks that share the k of a tile */
     int meet; /* whether the last block of a shared tile adds the sums of the others; else add_parts does */
     int pair; /* 2: two blocks at tiles one above the other copy half of B's tile each, for both; else 1 */
     int blocks; /* that share a multiprocessor: of narrow tiles 2, of which one multiplies while the other stores */
@@ -106,14 +106,15 @@ static inline int64_t matmul_sm90_meeting_bytes(const vb_matmul_args *x, const m
 /* One block a multiprocessor takes whole tiles, and a step takes half as long on an empty GPU. Sums of parts are
  * written and read once. Of two blocks one multiplies while the other stores, by a ring of half as many stages. */
 static inline double matmul_sm90_time(const vb_matmul_args *x, const matmul_sm90_plan *plan, int multiprocessors) {
-    const int wide = plan->tile_n == 256, parts = plan->parts,
+    const double wide = (plan->tile_n - 128) / 128.0; /* 192 columns: halfway between the times of 128 and 256 */
+    const int parts = plan->parts,
               odd = !matmul_vectors(x->c, x->type, x->c_stride, x->c_batch_stride);
     const int64_t tiles = matmul_sm90_tiles(x, plan->tile_n), whole = matmul_sm90_whole(x, plan, multiprocessors),
                   items = (tiles - whole) * parts, last = items % multiprocessors,
                   steps = vb_ceil_div(x->k, 64), part = vb_ceil_div(steps, parts);
-    const double tile = ((wide ? 1.7 : 1.1) + (odd && (parts == 1 || plan->meet) ? wide ? 2.2 : 1.35 : 0)) *
+    const double tile = (1.1 + 0.6 * wide + (odd && (parts == 1 || plan->meet) ? 1.35 + 0.85 * wide : 0)) *
                         (plan->blocks > 1 ? 0.85 : 1),
-                 step = (wide ? 1.1 : 0.635) * (x->a_transposed ? 1.09 : 1) * (plan->blocks > 1 ? 1.03 : 1);
+                 step = (0.635 + 0.465 * wide) * (x->a_transposed ? 1.09 : 1) * (plan->blocks > 1 ? 1.03 : 1);
     double blocks = (double)(whole / multiprocessors) * (tile + step * (double)steps) +
                     (double)(items / multiprocessors) * (tile + step * (double)part);
     if (last) blocks += tile + step * (0.4 + 0.6 * (double)last / multiprocessors) * (double)part;
@@ -121,7 +122,7 @@ static inline double matmul_sm90_time(const vb_matmul_args *x, const matmul_sm90
     if (blocks < memory) blocks = memory;
     const double c = matmul_millions_of_c(x), time = 2.9 + blocks + 0.43 * c;
     if (parts == 1) return time;
-    if (plan->meet) return time + 2.1 + (wide ? 1.4 : 0.55) * parts;
+    if (plan->meet) return time + 2.1 + (0.55 + 0.85 * wide) * parts;
     return time + 1.4 + 2.2 * parts * c;
 }
 /* Blocks share k where tiles are fewer than multiprocessors, or those of the last round. Pairs of them take no more
@@ -159,7 +160,12 @@ static inline matmul_sm90_plan matmul_sm90_plan_of(const vb_matmul_args *x, int 
     const int no_more = best.meet ? pairs / places <= tiles / sms && last > 0 && last * best.parts <= places
                                   : vb_ceil_div(pairs * best.parts, places) <= vb_ceil_div(tiles * best.parts, sms);
     if (best.tile_n == 256 && (best.parts > 1 || tiles >= sms) && x->k >= 128 * best.parts && no_more) best.pair = 2;
-    return best;
+    /* Tiles of 192 columns have whole k, and have to gain more than the model is off by. */
+    matmul_sm90_plan middle = {192, 1, 0, 1, 1, 0};
+    middle.time = matmul_sm90_time(x, &middle, multiprocessors);
+    if (best.parts > 1 || middle.time >= 0.95 * best.time) return best;
+    if (vb_ceil_div(x->m, MATMUL_SM90_TILE_M) % 2 == 0) middle.pair = 2;
+    return middle;
 }
 /* The time that copies of the operands take that are no whole vectors. */
 static inline double matmul_copies_time(const vb_matmul_args *x) {

@@ -37,6 +37,7 @@ vb_status matmul_16bit(const vb_matmul_args &x, void *sums, vb_stream *stream) {
                        x.b_stride, x.b_batch_stride,           p.b_shared ? 1 : x.batch};
     VB_TRY(with_layouts(x, [&](auto a_t, auto b_t) {
         constexpr bool A_MN = decltype(a_t)::value, B_MN = !decltype(b_t)::value;
+        if (plan.tile_n == 192) return launch_matmul<T, T, 192, A_MN, B_MN, 0>(a, b, x.type, p, stream);
         return plan.tile_n == 256 ? launch_matmul<T, T, 256, A_MN, B_MN, 0>(a, b, x.type, p, stream)
                                   : launch_matmul<T, T, 128, A_MN, B_MN, 0>(a, b, x.type, p, stream, plan.blocks);
     }));

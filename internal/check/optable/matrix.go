@@ -116,6 +116,7 @@ func matMulWithOp() *Op {
 			Case{Label: "short_terms", Dims: []int{2, 163, 20, 199}, Flags: layout}, Case{Label: "short_terms", Dims: []int{1, 200, 45, 520}, Flags: layout},
 			Case{Label: "short_terms_odd_columns", Dims: []int{2, 901, 33, 145}, Flags: layout},
 			Case{Label: "few_columns_deep", Dims: []int{1, 2832, 1032, 24}, Flags: layout}, Case{Label: "few_rows_deep", Dims: []int{1, 24, 1032, 2832}, Flags: layout},
+			Case{Label: "middle_columns", Dims: []int{66, 200, 136, 184}, Flags: layout},
 			Case{Label: "few_columns", Dims: []int{1, 200, 136, 11}, Flags: layout}, Case{Label: "few_rows", Dims: []int{2, 11, 200, 136}, Flags: layout})...)
 		cases = append(cases, each([]tensor.DType{tensor.F32},
 			Case{Label: "split", Dims: []int{2, 137, 400, 159}, Flags: layout}, Case{Label: "narrow", Dims: []int{9, 1030, 70, 29}, Flags: layout},
