@@ -18,6 +18,7 @@ constexpr double crowded_bytes_per_cycle = 32; // to each of all SMs; of 16-bit 
 constexpr double turn_cycles = 900;            // of a tile between two that the same block multiplies
 constexpr double turns_cycles = 1000;          // once, where blocks take turns
 constexpr double turn_product = 1.01;          // of product_cycles, of two sums of 64 rows each
+constexpr double other_width = 0.97;           // what turns of another width than pairs have to gain
 constexpr double reduce_cycles = 1125;         // of tiles whose k is shared
 constexpr double reduce_element_cycles = 0.28;
 
@@ -52,8 +53,6 @@ GemmPlan best_plan(const gemm_tile (&tiles)[COUNT], int64_t m, int64_t k, int64_
     for (const gemm_tile tile : tiles) {
         const gemm_tile_shape shape = gemm_tile_shape_of(tile);
         for (int ksplit = 1; ksplit <= (shape.blocks > 1 ? 1 : 8); ksplit++) {
-            // Turns are for blocks of several tiles.
-            if (tile >= TILE_128x192_TURNS && gemm_tile_count(shape, m, n) <= multiprocessors / shape.blocks) break;
             if (ksplit > 1 && (two_parts ? 2 * k : k) < 2 * 64 * ksplit) break; // two steps a block at least
             const GemmPlan plan = {tile, ksplit, 2048 / (shape.rows * shape.blocks)};
             const double cycles = plan_cycles(plan, m, k, n, two_parts, crowded, multiprocessors);
@@ -100,14 +99,28 @@ GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     return plan;
 }
 
-// A few tiles more than whole rounds cost a round, so pairs have the width that fills the last round best.
+// A few tiles more than whole rounds cost a round, so pairs have the width that fills the last round best. Where blocks
+// have several tiles, they may take turns.
 GemmPlan plan_linear(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     if (m <= 128) return plan_few_rows(m, k, n, false, multiprocessors);
     constexpr gemm_tile tiles[] = {TILE_128x256_PAIR, TILE_128x240_PAIR, TILE_128x224_PAIR, TILE_128x208_PAIR,
                                    TILE_128x192_PAIR, TILE_128x176_PAIR, TILE_128x168_PAIR, TILE_128x160_PAIR,
                                    TILE_128x144_PAIR, TILE_128x128_PAIR, TILE_128x256,      TILE_128x128,
-                                   TILE_128x64,       TILE_128x192_TURNS, TILE_128x168_TURNS, TILE_128x144_TURNS};
-    return best_plan(tiles, m, k, n, false, false, multiprocessors);
+                                   TILE_128x64};
+    constexpr gemm_tile in_turns[] = {TILE_128x192_TURNS, TILE_128x168_TURNS, TILE_128x144_TURNS};
+    const GemmPlan pairs = best_plan(tiles, m, k, n, false, false, multiprocessors);
+    const gemm_tile_shape of_pairs = gemm_tile_shape_of(pairs.tile);
+    GemmPlan best = pairs;
+    double least = plan_cycles(pairs, m, k, n, false, false, multiprocessors);
+    for (const gemm_tile tile : in_turns) {
+        const gemm_tile_shape shape = gemm_tile_shape_of(tile);
+        if (gemm_tile_count(shape, m, n) <= multiprocessors / shape.blocks) continue;
+        const GemmPlan plan = {tile, 1, 2048 / (shape.rows * shape.blocks)};
+        const bool same = of_pairs.columns == shape.columns && of_pairs.blocks == shape.blocks;
+        const double cycles = plan_cycles(plan, m, k, n, false, false, multiprocessors) / (same ? 1 : other_width);
+        if (cycles < least) best = plan, least = cycles;
+    }
+    return best;
 }
 
 GemmPlan plan_gemm_3xf16(int64_t m, int64_t k, int64_t n, int multiprocessors) {
