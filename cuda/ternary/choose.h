@@ -21,7 +21,7 @@
     X(TERNARY_WGMMA, "w2a8_sm90", "ternary/w2a8_sm90.cu", \
       "w2a8_gemv of more than 16 rows, interleaved weights (9.0)") \
     X(TERNARY_MMA_16, "w2a8_mma_16", "ternary/w2a8_mma.cu", "w2a8_gemv of up to 16 rows, int8 tensor cores (7.5)")     \
-    X(TERNARY_MMA_32, "w2a8_mma_32", "ternary/w2a8_mma.cu", "w2a8_gemv of up to 32 rows (7.5), before 9.0")            \
+    X(TERNARY_MMA_32, "w2a8_mma_32", "ternary/w2a8_mma.cu", "w2a8_gemv of up to 32 rows (7.5); few rows of W on 9.0")  \
     X(TERNARY_MMA_64, "w2a8_mma_64", "ternary/w2a8_mma.cu", "w2a8_gemv of more rows, 64 at a time (7.5), before 9.0")  \
     X(TERNARY_QUANTIZE, "norm_quantize", "ternary/quantize.cu", "norm_quantize of rows that fit registers")            \
     X(TERNARY_QUANTIZE_WIDE, "norm_quantize_wide", "ternary/quantize.cu", "norm_quantize of wider rows")               \
@@ -233,7 +233,8 @@ static inline ternary_wgmma ternary_wgmma_of(const vb_w2a8_gemv_args *a, const v
     const int64_t steps = vb_ceil_div(a->k, TERNARY_WGMMA_DEPTH);
     ternary_wgmma best = {0, 0, 0, 0, 0, 0, 0};
     int64_t least = 0;
-    if (a->m <= 16 || a->k == 0 || a->n > INT32_MAX || gpu->capability < 90 || !gpu->hopper) return best;
+    if (a->m <= 16 || a->k == 0 || gpu->capability < 90 || !gpu->hopper) return best;
+    if (a->m > INT32_MAX - 256 || a->n > INT32_MAX - 256) return best; /* a tile ends within int */
     /* A block a multiprocessor of w2a8_mma_32 is as fast. */
     if (a->m <= 32 && vb_ceil_div(a->n, 32) <= gpu->multiprocessors) return best;
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
