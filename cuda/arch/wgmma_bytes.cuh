@@ -1,6 +1,7 @@
 // wgmma_bytes.cuh: Hopper's products of signed bytes, exact in int32, beside those of sm90.cuh.
 
-#pragma once
+#ifndef VB_CUDA_WGMMA_BYTES_CUH
+#define VB_CUDA_WGMMA_BYTES_CUH
 
 #include "arch/sm90.cuh"
 
@@ -38,4 +39,5 @@ VB_WGMMA_BYTES(128, VB_R64, "%64, %65, %66, %67", "%68", VB_I32(0), VB_I32(32));
 } // namespace sm90
 } // namespace vb
 
+#endif
 #endif

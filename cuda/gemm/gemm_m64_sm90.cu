@@ -14,6 +14,7 @@
 //   bound    memory that holds W
 //   measured docs/experiments/2026-11-22-gemm.md
 
+#include "arch/box_ring.cuh"
 #include "arch/cluster.cuh"
 #include "gemm/gemm_sm90.cuh"
 #include "arch/mma.cuh"
@@ -41,21 +42,6 @@ struct Problem {
 };
 
 #ifdef VB_SM90A
-
-// A ring of tiles in shared memory: the slot in use, and the parity of the round.
-struct Ring {
-    char *slots;
-    uint64_t *full, *empty;
-    int bytes, count, slot = 0;
-    unsigned phase = 0;
-
-    VB_DEVICE char *at() const { return slots + slot * bytes; }
-    VB_DEVICE void advance() {
-        if (++slot == count) slot = 0, phase ^= 1;
-    }
-    VB_DEVICE void wait_empty() const { sm90::barrier_wait(&empty[slot], phase ^ 1); }
-    VB_DEVICE void wait_full() const { sm90::barrier_wait(&full[slot], phase); }
-};
 
 // Writes sums of a thread: of columns g and g + 8 of y, rows 8 j + 2 c and + 1; exchanged with others where y is not
 // turned, so that it has neighbours in C.
@@ -106,8 +92,8 @@ __global__ void __launch_bounds__(threads, 2)
     const int first = steps * rank / p.ksplit, last = steps * (rank + 1) / p.ksplit;
     const int mine = (eights - rank + p.ksplit - 1) /
                      p.ksplit; // eights of rows of x that this block adds up: rank, rank + ksplit, ...
-    Ring w = {shared, full[0], empty[0], w_bytes, p.w_stages},
-         x = {shared + p.w_stages * w_bytes, full[1], empty[1], x_bytes, p.x_stages};
+    sm90::BoxRing w = {shared, full[0], empty[0], w_bytes, p.w_stages},
+                  x = {shared + p.w_stages * w_bytes, full[1], empty[1], x_bytes, p.x_stages};
     float4 *const inbox = reinterpret_cast<float4 *>(x.slots + p.x_stages * x_bytes); // [sender][mine][multipliers]
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&w_map);
@@ -134,8 +120,7 @@ __global__ void __launch_bounds__(threads, 2)
         if (lane == 0)
             for (int step = first; step < last; step++, w.advance()) {
                 const int k = step * depth;
-                w.wait_empty();
-                sm90::barrier_expect(&w.full[w.slot], w_bytes);
+                w.expect();
                 sm90::copy_box(w.at(), &w_map, &w.full[w.slot], W_MN ? row0 : k, W_MN ? k : row0, p.w_shared ? 0 : z);
                 if (W_MN)
                     sm90::copy_box(w.at() + w_bytes / 2, &w_map, &w.full[w.slot], row0 + 64, k, p.w_shared ? 0 : z);
@@ -145,8 +130,7 @@ __global__ void __launch_bounds__(threads, 2)
     if (copier == 1) {
         if (lane == 0)
             for (int step = first; step < last; step++, x.advance()) {
-                x.wait_empty();
-                sm90::barrier_expect(&x.full[x.slot], x_bytes);
+                x.expect();
                 sm90::copy_box(x.at(), &x_map, &x.full[x.slot], X_MN ? 0 : step * depth, X_MN ? step * depth : 0,
                                p.x_shared ? 0 : z);
             }

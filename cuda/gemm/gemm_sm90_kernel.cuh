@@ -247,8 +247,8 @@ constexpr int held_columns = B_MN ? (BN + 63) / 64 * 64 : BN;
 
 // T is the type of the tiles, Out of C; where they differ, the operands are in two parts, or a LINEAR layer's. A is
 // stored [k][m] where A_MN, else [m][k], and B [k][n] where B_MN, else [n][k]. MEET: two pairs share the k of their
-// tiles, in memory; SPLIT: pairs of a cluster do, or one computes the turned product. TURNS: the
-// consumers have tiles of their own.
+// tiles, in memory; SPLIT: pairs of a cluster do, or one computes the turned product. TURNS: the consumers have tiles
+// of their own.
 template <class T, class Out, int BM, int BN, bool PAIR, bool A_MN, bool B_MN, bool MEET, bool LINEAR, bool SPLIT,
           bool TURNS>
 __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLACE CUtensorMap a_map,
@@ -447,9 +447,9 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_depth, con
     }
     const int64_t most = MEET || SPLIT || p.ksplit > 1 ? tiles : vb_clusters_at_once(cluster, multiprocessors(stream));
     return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), product_threads,
-                          Stage::shared_bytes, gemm_sm90_kernel<T, Out, BM, BN, PAIR, A_MN, B_MN, MEET, LINEAR, SPLIT,
-                                           TURNS>,
-                          a_map, b_map, p);
+                          Stage::shared_bytes,
+                          gemm_sm90_kernel<T, Out, BM, BN, PAIR, A_MN, B_MN, MEET, LINEAR, SPLIT, TURNS>, a_map, b_map,
+                          p);
 }
 
 } // namespace vb

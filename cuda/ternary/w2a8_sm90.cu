@@ -11,6 +11,7 @@
 // the others' messages.
 // Tried and measured: docs/experiments/2026-11-29-w2a8-wgmma.md.
 
+#include "arch/box_ring.cuh"
 #include "arch/cluster.cuh"
 #include "arch/wgmma_bytes.cuh"
 #include "ternary/w2a8.cuh"
@@ -38,27 +39,6 @@ struct Shape {
 
 #ifdef VB_SM90A
 
-// A ring of tiles in shared memory: the slot in use, and the parity of the round.
-struct Ring {
-    char *slots;
-    uint64_t *full, *empty;
-    int bytes, count, slot = 0;
-    unsigned phase = 0;
-
-    VB_DEVICE char *at() const { return slots + slot * bytes; }
-    VB_DEVICE void advance() {
-        if (++slot == count) slot = 0, phase ^= 1;
-    }
-    VB_DEVICE void wait_empty() const { sm90::barrier_wait(&empty[slot], phase ^ 1); }
-    VB_DEVICE void wait_full() const { sm90::barrier_wait(&full[slot], phase); }
-    VB_DEVICE void ask(const CUtensorMap *map, int inner, int outer) {
-        wait_empty();
-        sm90::barrier_expect(&full[slot], bytes);
-        sm90::copy_box(at(), map, &full[slot], inner, outer);
-        advance();
-    }
-};
-
 // The weights of codes 0 to 3, less one, in four bytes.
 VB_DEVICE unsigned weights_of(unsigned word, int shift) {
     return ((word >> shift & 0x03030303u) + 0x7f7f7f7fu) ^ 0x80808080u;
@@ -83,8 +63,8 @@ __global__ void __launch_bounds__(Shape<TOKENS, GROUPS>::multipliers + 128, GROU
     const int steps = (int)ceil_div<int64_t>(p.a.k, depth), pieces = (int)(p.a.row_bytes / 16);
     const int first = steps * rank / p.ksplit, last = steps * (rank + 1) / p.ksplit;
     const int mine = (eights - rank + p.ksplit - 1) / p.ksplit; // eights of rows of X that this block adds up
-    Ring w = {shared, full[0], empty[0], S::w_bytes, p.w_stages},
-         x = {shared + p.w_stages * S::w_bytes, full[1], empty[1], S::x_bytes, p.x_stages};
+    sm90::BoxRing w = {shared, full[0], empty[0], S::w_bytes, p.w_stages},
+                  x = {shared + p.w_stages * S::w_bytes, full[1], empty[1], S::x_bytes, p.x_stages};
     float4 *const inbox = reinterpret_cast<float4 *>(x.slots + p.x_stages * S::x_bytes); // [sender][mine][multipliers]
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&w_map);
@@ -113,15 +93,20 @@ __global__ void __launch_bounds__(Shape<TOKENS, GROUPS>::multipliers + 128, GROU
         sm90::registers_shrink<S::of_copier>();
         if (!p.a.settled) wait_for_previous_kernel();
         if (warp == multipliers / 32 && lane == 0) {
+            const auto ask = [](sm90::BoxRing &ring, const CUtensorMap *map, int inner, int outer) {
+                ring.expect();
+                sm90::copy_box(ring.at(), map, &ring.full[ring.slot], inner, outer);
+                ring.advance();
+            };
             int run = first / steps_of_run;
             const auto ask_w = [&](int step) { // the run of the step
                 while (run < ceil_div(last, steps_of_run) && run <= step / steps_of_run)
-                    w.ask(&w_map, run++ * (VB_INT2_RUN / 8), row0); // in units of 16 bits
+                    ask(w, &w_map, run++ * (VB_INT2_RUN / 8), row0); // in units of 16 bits
             };
             ask_w((first / steps_of_run + p.w_stages) * steps_of_run - 1);
             if (p.a.settled) wait_for_previous_kernel();
             for (int step = first; step < last; step++) {
-                x.ask(&x_map, step * (depth / 2), token0);
+                ask(x, &x_map, step * (depth / 2), token0);
                 // A run of W is asked for when the ring of X holds the step before it.
                 ask_w(step + 1);
             }
