@@ -84,6 +84,16 @@ class TMAC(Arguments):  # vb_tmac_matmul_args
     _fields_ += [("eps", ctypes.c_float), ("normed", ctypes.c_int), ("settled", ctypes.c_int)]
 
 
+def gemv(library, shape, w, to, x, kind, scales=None, **way):
+    """Enqueues W2A8 of shape (m, n, k); scales: of the activations, and the one of the weights."""
+    m, n, k = shape
+    a = W2A8(m=m, n=n, k=k, segments=1 if scales else 0, row_bytes=w.shape[1], layout=INTERLEAVED, out_type=kind, settled=1, **way)
+    a.out, a.weights, a.activations = to.data_ptr(), w.data_ptr(), x.data_ptr()
+    if scales:
+        a.activation_scales, a.weight_scales = (s.data_ptr() for s in scales)
+    library.call("vb_w2a8_gemv", ctypes.byref(a), library.stream)
+
+
 def cpu_times(library, memory, n, k, columns, threads, rounds=9):
     """Microseconds of table look-up on the CPU, with weights from all of memory."""
     device, stream, options = pointer(), pointer(), (ctypes.c_int64 * 2)(16, threads)  # vb_device_options
@@ -129,10 +139,7 @@ def tmac(library, shapes, columns, gpu, replays, device, command):
             library.call("vb_tmac_matmul", ctypes.byref(a), library.stream)
 
         def w2a8(w):
-            a = W2A8(m=m, n=n, k=k, segments=1, row_bytes=w.shape[1], layout=INTERLEAVED, out_type=F32, settled=1)
-            a.out, a.weights, a.activations = sums.data_ptr(), w.data_ptr(), codes8.data_ptr()
-            a.activation_scales, a.weight_scales = s.data_ptr(), ws.data_ptr()
-            library.call("vb_w2a8_gemv", ctypes.byref(a), library.stream)
+            gemv(library, (m, n, k), w, sums, codes8, F32, (s, ws))
 
         def rounded(w):
             a = NormQuantize(rows=m, cols=k)
@@ -174,23 +181,19 @@ def many(library, shapes, rows_of_x, replays, device, command):
         out, sums = torch.empty((m, n), device="cuda", dtype=torch.bfloat16), torch.empty((m, n), device="cuda", dtype=torch.int32)
         s, ws = torch.full((m,), 31.5, device="cuda"), torch.tensor([0.75], device="cuda")
 
-        def product(w, to, kind, scales=True):
-            a = W2A8(m=m, n=n, k=k, segments=1 if scales else 0, row_bytes=packed.shape[1], layout=INTERLEAVED, out_type=kind, settled=1)
-            a.out, a.weights, a.activations = to.data_ptr(), w.data_ptr(), x.data_ptr()
-            if scales:
-                a.activation_scales, a.weight_scales = s.data_ptr(), ws.data_ptr()
-            library.call("vb_w2a8_gemv", ctypes.byref(a), library.stream)
+        def product(w):
+            gemv(library, (m, n, k), w, out, x, BF16, (s, ws))
 
         torch.cuda.synchronize()
-        product(weights[0], sums, I32, scales=False)
-        product(weights[0], out, BF16)
+        gemv(library, (m, n, k), weights[0], sums, x, I32)
+        product(weights[0])
         library.synchronize()
         kernel = library.kernel()
         assert torch.equal(sums, exact), f"{m} x {n} x {k}: sums differ"
         assert torch.equal(out, (exact.float() / s[:, None] * ws).bfloat16()), f"{m} x {n} x {k}: scaled results differ"
         dense = [torch.randn((n, k), device="cuda", dtype=torch.bfloat16) for _ in range(max(2, -(-(160 << 20) // (2 * n * k))))]
         xb, yb, least = x.bfloat16(), torch.empty_like(out), 20 if m < 256 else 6
-        ours, bf16 = alternate([library.graph(calls_of(lambda w: product(w, out, BF16), weights, least)),
+        ours, bf16 = alternate([library.graph(calls_of(product, weights, least)),
                                 torch_graph(calls_of(lambda w: torch.mm(xb, w.T, out=yb), dense, least))], replays)
         library.release()
         print(f"{f'{m} x {n} x {k}':>20} {ours:8.2f} {bf16:8.2f} {bf16 / ours:6.2f} {2e-6 * m * n * k / ours:6.0f}  {kernel}", flush=True)
@@ -225,13 +228,9 @@ def main():
         "FOLDER" if before == "--microsoft" else shlex.quote(word) for before, word in zip(sys.argv, sys.argv[1:]))
     draw = random.Random(7)
     drawn = [(draw.randrange(100, 12000), 64 * draw.randrange(4, 160)) for _ in range(args.random)]
-    if args.many:
-        rows = many(library, SHAPES + drawn, args.many, args.replays, device, command)
-        if args.out:
-            suites.replace(args.out, rows)
-        return
-    if args.tmac:
-        rows = tmac(library, SHAPES + drawn, args.columns, args.gpu, args.replays, device, command)
+    if args.many or args.tmac:
+        rows = (many(library, SHAPES + drawn, args.many, args.replays, device, command) if args.many else
+                tmac(library, SHAPES + drawn, args.columns, args.gpu, args.replays, device, command))
         if args.out:
             suites.replace(args.out, rows)
         return
@@ -250,20 +249,16 @@ def main():
         ours_weights = [ours_weights.clone() for _ in range(copies)]
         out, sums = torch.empty((1, n), device="cuda", dtype=torch.bfloat16), torch.empty((1, n), device="cuda", dtype=torch.int32)
 
-        def product(w, to, kind, scales=True, **way):
-            a = W2A8(m=1, n=n, k=k, segments=1 if scales else 0, row_bytes=ours_weights[0].shape[1], layout=INTERLEAVED, out_type=kind, settled=1, **way)
-            a.out, a.weights, a.activations = to.data_ptr(), w.data_ptr(), x.data_ptr()
-            if scales:
-                a.activation_scales, a.weight_scales = s.data_ptr(), ws.data_ptr()
-            library.call("vb_w2a8_gemv", ctypes.byref(a), library.stream)
+        def product(w, **way):
+            gemv(library, (1, n, k), w, out, x, BF16, (s, ws), **way)
 
         torch.cuda.synchronize()
-        product(ours_weights[0], sums, I32, scales=False)
-        product(ours_weights[0], out, BF16)
+        gemv(library, (1, n, k), ours_weights[0], sums, x, I32)
+        product(ours_weights[0])
         library.synchronize()
         assert torch.equal(sums.flatten().long(), exact), f"{n} x {k}: sums differ"
         assert torch.equal(out.flatten(), (exact.float() / s.flatten() * ws).bfloat16()), f"{n} x {k}: scaled results differ"
-        replays = [library.graph(calls_of(lambda w: product(w, out, BF16), ours_weights))]
+        replays = [library.graph(calls_of(product, ours_weights))]
         if peer and (n, k) in SHAPES:
             their_weights = [microsoft(codes)] + [torch.randint(0, 255, (n * k // 4,), device="cuda", dtype=torch.uint8) for _ in range(copies - 1)]
             theirs, s16, ws16 = torch.zeros_like(out), s.bfloat16(), ws.bfloat16().repeat(6)
@@ -290,11 +285,11 @@ def main():
                     for persistent in (0, 1) if (threads < 512 or lanes == 4) and (lanes > 4 or not persistent)] + [(0, 4, 0, 1)]
             for threads, lanes, tile, persistent in ways:
                 way = dict(threads=threads, lanes=lanes, tile=tile, persistent=persistent)
-                us = alternate([library.graph(calls_of(lambda w: product(w, out, BF16, **way), ours_weights))], 5)[0]
+                us = alternate([library.graph(calls_of(lambda w: product(w, **way), ours_weights))], 5)[0]
                 if us < best_us:
                     best, best_us = f"{threads} {lanes} {tile} {persistent}: {us:.2f}", us
             for way in (dict(without_dp4a=1), dict(narrow=1)):
-                us = alternate([library.graph(calls_of(lambda w: product(w, out, BF16, **way), ours_weights))], 5)[0]
+                us = alternate([library.graph(calls_of(lambda w: product(w, **way), ours_weights))], 5)[0]
                 best += f"  {next(iter(way))}: {us:.2f}"
         print(f"{n:>6} x {k:<5} {ours:8.2f} {n * k / 4 / ours / 1e3:6.0f} {theirs_us:7.2f} {theirs_us / ours:6.2f} {bf16:7.2f} {bf16 / ours:6.2f} {100 * roofline:7.1f}%  {best}", flush=True)
         for peer_name, us in ("Microsoft's kernel", theirs_us), ("cuBLAS bf16", bf16):
