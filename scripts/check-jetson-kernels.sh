@@ -72,7 +72,7 @@ def text(get_size, get, program):
 def compile(path, capability):
     """Returns the bytes of machine code, or the compiler's messages."""
     (nvrtc, standard), program = compilers[capability], ctypes.c_void_p()
-    source, count = open(path, "rb").read(), len(system_headers)
+    source, count = texts.get(path) or open(path, "rb").read(), len(system_headers)
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, path.encode(), count,
                              (ctypes.c_char_p * count)(*system_headers.values()), (ctypes.c_char_p * count)(*system_headers))
     options = ["-arch=sm_%d" % capability, standard, "-default-device", "-Icuda", "-Icsrc", "-w", "--Ofast-compile=max",
@@ -88,7 +88,15 @@ def compile(path, capability):
     return result
 
 
-paths = sys.argv[1:] or sorted(set(glob.glob("cuda/**/*.cu", recursive=True)) - set(glob.glob("cuda/runtime/*.cu")))
+paths, texts = sys.argv[1:], {}  # the text of files that are joined, by the name of all
+if not paths:
+    alone = set(glob.glob("cuda/**/*.cu", recursive=True)) - set(glob.glob("cuda/runtime/*.cu"))
+    for line in open("cuda/joined.txt"):
+        name, *files = line.split()
+        for path in alone.intersection("cuda/%s.cu" % file for file in files):
+            texts[name] = texts.get(name, b"") + b'#include "%s"\n' % path[len("cuda/"):].encode()
+            alone.remove(path)
+    paths = [*sorted(alone), *texts]
 jobs = [(path, capability) for path in paths for capability in compilers]
 failed = False
 with ThreadPoolExecutor(os.cpu_count()) as pool:

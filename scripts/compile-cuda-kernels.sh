@@ -123,7 +123,8 @@ nvccflags+=" -c -O$level${PTXAS_LEVEL:+ -Xptxas -O$PTXAS_LEVEL}"
 mkdir -p "$out"
 
 object_of() { # by the path: names of files repeat in different folders
-    local path=${1#cuda/}
+    local path=${1#"$out"/}
+    path=${path#cuda/}
     echo "$out/${path//\//_}.o"
 }
 
@@ -154,13 +155,31 @@ emulatorflags="-std=c++17 -O3 -g1 -march=native -ffp-contract=off -fPIC -Wall -W
 [ "$(uname -m)" = x86_64 ] && emulatorflags+=" -mcx16"
 export out nvcc nvccflags emulatorflags archs cxx="${CXX:-g++}"
 
-# The longest come first, so that none is left alone at the end: by the sizes of their objects.
-longest=(cuda/linear/packed/{many,n1_qkv,n1}.cu cuda/attention/attention_decode.cu cuda/gemm/matmul_skinny.cu
-    cuda/attention/attention_decode_variants.cu cuda/linear/stored/n8.cu cuda/linear/packed/{n32_qkv,n32}.cu)
-sources=("${longest[@]}")
-for source in $(find cuda -name "*.cu" | sort); do
-    [[ " ${longest[*]} " == *" $source "* ]] || sources+=("$source")
+# Files that cuda/joined.txt names on lines of the same name become one.
+mkdir -p "$out/joined"
+alone=" $(find cuda -name "*.cu" | sort | tr '\n' ' ')"
+declare -A joined=()
+while read -r name files; do
+    for file in $files; do
+        [[ $alone == *" cuda/$file.cu "* ]] || fail "cuda/joined.txt names $file, which is not there or is named twice"
+        alone=${alone/" cuda/$file.cu "/ } joined[$name]+="#include \"$file.cu\""$'\n'
+    done
+done < <(grep -v '^#' cuda/joined.txt)
+sources=()
+for name in "${!joined[@]}"; do
+    source=$out/joined/$name.cu
+    [ "$(cat "$source" 2>/dev/null)"$'\n' = "${joined[$name]}" ] || printf %s "${joined[$name]}" >"$source"
+    sources+=("$source")
 done
+
+# The longest come first, so that none is left alone at the end: by the sizes of their objects.
+longest=(cuda/linear/packed/{many,n1,n1_qkv,n4}.cu cuda/gemm/gemm_sm90.cu cuda/adapter/fused_update_sm90.cu
+    cuda/attention/attention_decode{,_variants}.cu cuda/linear/packed/n32{,_qkv}.cu cuda/strided/reduce.cu
+    cuda/linear/stored/many_sm90.cu cuda/gemm/matmul{,_3xf16}_sm90.cu)
+for source in "${longest[@]}"; do
+    alone=${alone/" $source "/ }
+done
+sources=("${longest[@]}" $alone "${sources[@]}")
 c_sources=(csrc/*.c) emulator_sources=()
 [ -n "${EMULATED-}" ] && emulator_sources=(internal/check/emulator/*.cpp)
 printf '%s\0' "${sources[@]}" "${emulator_sources[@]}" |

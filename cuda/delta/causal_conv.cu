@@ -14,7 +14,7 @@
 namespace vb {
 namespace {
 
-constexpr int threads = 256, run = DELTA_RUN, most_taps = 8;
+constexpr int conv_threads = 256, run = DELTA_RUN, most_taps = 8;
 
 // Row i of a sequence. Rows before the first are the state's, and NULL stands for zeros.
 VB_DEVICE float row_at(const vb_causal_conv_args &a, const float *state, const float *x, int64_t i) {
@@ -22,10 +22,11 @@ VB_DEVICE float row_at(const vb_causal_conv_args &a, const float *state, const f
     return state ? state[(i + a.taps - 1) * a.channels] : 0.0f;
 }
 
-__global__ void __launch_bounds__(threads) causal_conv_kernel(vb_causal_conv_args a) {
+__global__ void __launch_bounds__(conv_threads) causal_conv_kernel(vb_causal_conv_args a) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t c = (int64_t)blockIdx.x * threads + threadIdx.x, first = (int64_t)blockIdx.y * run, b = blockIdx.z;
+    const int64_t c = (int64_t)blockIdx.x * conv_threads + threadIdx.x, first = (int64_t)blockIdx.y * run,
+                  b = blockIdx.z;
     if (c >= a.channels) return;
     const int taps = (int)a.taps;
     const state_place place = place_of(a, b);
@@ -54,10 +55,10 @@ __global__ void __launch_bounds__(threads) causal_conv_kernel(vb_causal_conv_arg
 }
 
 // The newest taps - 1 rows become the state. A thread has a channel of a sequence.
-__global__ void __launch_bounds__(threads) renew_state_kernel(vb_causal_conv_args a) {
+__global__ void __launch_bounds__(conv_threads) renew_state_kernel(vb_causal_conv_args a) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t c = (int64_t)blockIdx.x * threads + threadIdx.x, b = blockIdx.y;
+    const int64_t c = (int64_t)blockIdx.x * conv_threads + threadIdx.x, b = blockIdx.y;
     if (c >= a.channels) return;
     const state_place place = place_of(a, b);
     if (place.skip) return;
@@ -76,13 +77,13 @@ using namespace vb;
 
 extern "C" vb_status vb_cuda_causal_conv(const vb_causal_conv_args *args, vb_stream *stream) {
     const vb_causal_conv_args &a = *args;
-    const int64_t blocks = ceil_div<int64_t>(a.channels, threads), runs = ceil_div<int64_t>(a.seq, run);
+    const int64_t blocks = ceil_div<int64_t>(a.channels, conv_threads), runs = ceil_div<int64_t>(a.seq, run);
     const delta_kernel kernel = choose_causal_conv(a.batch, a.seq, a.channels);
     chosen(stream, delta_kernel_info(kernel), "causal_conv", VB_F32, "batch seq channels taps", a.batch, a.seq,
            a.channels, a.taps);
     if (kernel == DELTA_NONE) return VB_UNSUPPORTED;
-    VB_TRY(launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)runs, (unsigned)a.batch), threads, 0,
+    VB_TRY(launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)runs, (unsigned)a.batch), conv_threads, 0,
                              causal_conv_kernel, a));
     if (a.taps == 1) return VB_OK;
-    return launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)a.batch), threads, 0, renew_state_kernel, a);
+    return launch_overlapped(stream, dim3((unsigned)blocks, (unsigned)a.batch), conv_threads, 0, renew_state_kernel, a);
 }

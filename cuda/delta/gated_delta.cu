@@ -13,13 +13,13 @@
 namespace vb {
 namespace {
 
-constexpr int threads = 128, columns = DELTA_COLUMNS, parts = threads / columns;
+constexpr int delta_threads = 128, columns = DELTA_COLUMNS, parts = delta_threads / columns;
 
 // The sum of the threads of a column, which lie together.
 VB_DEVICE float column_sum(float x) { return warp_reduce<Sum, parts>(x); }
 
 template <int PER>
-__global__ void __launch_bounds__(threads) gated_delta_kernel(vb_gated_delta_args a) {
+__global__ void __launch_bounds__(delta_threads) gated_delta_kernel(vb_gated_delta_args a) {
     __shared__ float query[parts * PER], key[parts * PER], scratch[32];
     wait_for_previous_kernel();
     release_next_kernel();
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(threads) gated_delta_kernel(vb_gated_delta_arg
         const float *const row = a.qkv + token * width;
         float q_sum = 0.0f, k_sum = 0.0f;
         __syncthreads(); // the token before has been read
-        for (int i = threadIdx.x; i < parts * PER; i += threads) {
+        for (int i = threadIdx.x; i < parts * PER; i += delta_threads) {
             const float q = i < dk ? row[(int64_t)key_head * dk + i] : 0.0f,
                         k = i < dk ? row[keys + (int64_t)key_head * dk + i] : 0.0f;
             query[i] = q, key[i] = k;
@@ -87,9 +87,9 @@ extern "C" vb_status vb_cuda_gated_delta(const vb_gated_delta_args *args, vb_str
            a.seq, a.value_heads, a.key_dim, a.value_dim);
     const dim3 grid((unsigned)a.value_heads, (unsigned)a.batch, (unsigned)ceil_div<int64_t>(a.value_dim, columns));
     switch (kernel) {
-    case DELTA_KEYS_64: return launch_overlapped(stream, grid, threads, 0, gated_delta_kernel<16>, a);
-    case DELTA_KEYS_128: return launch_overlapped(stream, grid, threads, 0, gated_delta_kernel<32>, a);
-    case DELTA_KEYS_256: return launch_overlapped(stream, grid, threads, 0, gated_delta_kernel<64>, a);
+    case DELTA_KEYS_64: return launch_overlapped(stream, grid, delta_threads, 0, gated_delta_kernel<16>, a);
+    case DELTA_KEYS_128: return launch_overlapped(stream, grid, delta_threads, 0, gated_delta_kernel<32>, a);
+    case DELTA_KEYS_256: return launch_overlapped(stream, grid, delta_threads, 0, gated_delta_kernel<64>, a);
     default: return VB_UNSUPPORTED;
     }
 }

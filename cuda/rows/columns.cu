@@ -11,14 +11,14 @@
 namespace vb {
 namespace {
 
-constexpr int threads = 256;
+constexpr int columns_threads = 256;
 
 template <class T, int WIDTH>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(columns_threads)
     mul_rows_kernel(T *out, const T *a, const float *s, int64_t n, int64_t per_row) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t i = (int64_t)blockIdx.x * threads + threadIdx.x;
+    const int64_t i = (int64_t)blockIdx.x * columns_threads + threadIdx.x;
     if (i >= n) return;
     const float factor = s[i / per_row];
     Vec<T, WIDTH> x = reinterpret_cast<const Vec<T, WIDTH> *>(a)[i];
@@ -29,11 +29,11 @@ __global__ void __launch_bounds__(threads)
 
 // V is the unit of the copy; strides and n count units.
 template <class V>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(columns_threads)
     copy_columns_kernel(V *out, const V *in, int64_t out_stride, int64_t in_stride, int64_t per_row, int64_t n) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t i = (int64_t)blockIdx.x * threads + threadIdx.x;
+    const int64_t i = (int64_t)blockIdx.x * columns_threads + threadIdx.x;
     if (i >= n) return;
     const int64_t row = i / per_row, at = i - row * per_row;
     out[row * out_stride + at] = in[row * in_stride + at];
@@ -42,9 +42,9 @@ __global__ void __launch_bounds__(threads)
 template <class V>
 vb_status copy_columns(char *out, const char *in, int64_t out_stride, int64_t in_stride, int64_t bytes, int64_t rows,
                        vb_stream *stream) {
-    const int64_t size = sizeof(V), n = rows * (bytes / size), blocks = ceil_div<int64_t>(n, threads);
-    return launch_overlapped(stream, (unsigned)blocks, threads, 0, copy_columns_kernel<V>, (V *)out, (const V *)in,
-                             out_stride / size, in_stride / size, bytes / size, n);
+    const int64_t size = sizeof(V), n = rows * (bytes / size), blocks = ceil_div<int64_t>(n, columns_threads);
+    return launch_overlapped(stream, (unsigned)blocks, columns_threads, 0, copy_columns_kernel<V>, (V *)out,
+                             (const V *)in, out_stride / size, in_stride / size, bytes / size, n);
 }
 
 } // namespace
@@ -62,8 +62,9 @@ vb_status vb_cuda_mul_rows(void *out, const void *a, const float *s, vb_dtype ty
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         constexpr int wide = Wide<T>::size;
-        const int64_t per_row = cols / (vectors ? wide : 1), n = rows * per_row, blocks = ceil_div<int64_t>(n, threads);
-        return launch_overlapped(stream, (unsigned)blocks, threads, 0,
+        const int64_t per_row = cols / (vectors ? wide : 1), n = rows * per_row,
+                      blocks = ceil_div<int64_t>(n, columns_threads);
+        return launch_overlapped(stream, (unsigned)blocks, columns_threads, 0,
                                  vectors ? mul_rows_kernel<T, wide> : mul_rows_kernel<T, 1>, (T *)out, (const T *)a, s,
                                  n, per_row);
     });

@@ -12,7 +12,7 @@
 namespace vb {
 namespace {
 
-constexpr int threads = 512;
+constexpr int increment_threads = 512;
 
 struct AddOp {
     VB_DEVICE float operator()(float a, float b) const { return a + b; }
@@ -56,10 +56,10 @@ __global__ void __launch_bounds__(copy_threads) copy_kernel(char *out, const cha
         out[i] = in[i];
 }
 
-__global__ void __launch_bounds__(threads) increment_kernel(int32_t *x, int64_t n) {
+__global__ void __launch_bounds__(increment_threads) increment_kernel(int32_t *x, int64_t n) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t i = (int64_t)blockIdx.x * threads + threadIdx.x;
+    const int64_t i = (int64_t)blockIdx.x * increment_threads + threadIdx.x;
     if (i < n) x[i]++;
 }
 
@@ -116,7 +116,8 @@ vb_status vb_cuda_copy(void *out, const void *in, vb_dtype type, int64_t n, vb_s
 
 vb_status vb_cuda_increment_i32(int32_t *x, int64_t n, vb_stream *stream) {
     chosen(stream, rows_kernel_info(ROWS_INCREMENT), "increment_i32", VB_I32, "n", n);
-    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(n, threads), threads, 0, increment_kernel, x, n);
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(n, increment_threads), increment_threads, 0,
+                             increment_kernel, x, n);
 }
 
 } // extern "C"

@@ -15,7 +15,7 @@
 namespace vb {
 namespace {
 
-constexpr int threads = 256;
+constexpr int kv_threads = 256;
 
 // Where rows of (b, s, head) go; false where they go nowhere.
 VB_DEVICE bool slot_of(const vb_kv_write_args &a, int64_t row, int64_t *slot) {
@@ -40,10 +40,10 @@ VB_DEVICE void store_row(void *cache, int64_t slot, const float *in, int64_t row
 
 // per_row: the threads of a row, enough for the longer of key and value.
 template <class T, int WIDTH>
-__global__ void __launch_bounds__(threads) kv_write_kernel(vb_kv_write_args a, int per_row) {
+__global__ void __launch_bounds__(kv_threads) kv_write_kernel(vb_kv_write_args a, int per_row) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t index = (int64_t)blockIdx.x * threads + threadIdx.x, row = index / per_row,
+    const int64_t index = (int64_t)blockIdx.x * kv_threads + threadIdx.x, row = index / per_row,
                   at = (index - row * per_row) * WIDTH;
     int64_t slot;
     if (!slot_of(a, row, &slot)) return;
@@ -64,10 +64,10 @@ VB_DEVICE void store_some(vb_block_q8_0 *block, int at, const float (&x)[4], flo
     }
 }
 
-__global__ void __launch_bounds__(threads) kv_write_q8_kernel(vb_kv_write_args a, int per_row) {
+__global__ void __launch_bounds__(kv_threads) kv_write_q8_kernel(vb_kv_write_args a, int per_row) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t index = (int64_t)blockIdx.x * threads + threadIdx.x, row = index / per_row;
+    const int64_t index = (int64_t)blockIdx.x * kv_threads + threadIdx.x, row = index / per_row;
     const int at = int(index - row * per_row) * 4;
     int64_t slot = 0;
     const bool exists = slot_of(a, row, &slot);
@@ -100,13 +100,13 @@ extern "C" vb_status vb_cuda_kv_write(const vb_kv_write_args *args, vb_stream *s
            a.kv_heads, a.dim, a.value_dim);
     if (kernel == ROWS_NONE) return VB_UNSUPPORTED;
     const int64_t per_row = kv_write_threads(&a, kernel != ROWS_KV_WRITE_ELEMENTS);
-    const int64_t blocks = ceil_div<int64_t>(a.batch * a.seq * a.kv_heads * per_row, threads);
+    const int64_t blocks = ceil_div<int64_t>(a.batch * a.seq * a.kv_heads * per_row, kv_threads);
     if (kernel == ROWS_KV_WRITE_Q8)
-        return launch_overlapped(stream, (unsigned)blocks, threads, 0, kv_write_q8_kernel, a, (int)per_row);
+        return launch_overlapped(stream, (unsigned)blocks, kv_threads, 0, kv_write_q8_kernel, a, (int)per_row);
     const bool vectors = kernel == ROWS_KV_WRITE_VECTORS;
     return with_float_type(a.type, [&](auto zero) {
         using T = decltype(zero);
-        return launch_overlapped(stream, (unsigned)blocks, threads, 0,
+        return launch_overlapped(stream, (unsigned)blocks, kv_threads, 0,
                                  vectors ? kv_write_kernel<T, 4> : kv_write_kernel<T, 1>, a, (int)per_row);
     });
 }

@@ -15,7 +15,7 @@
 namespace vb {
 namespace {
 
-constexpr int threads = 256;
+constexpr int rope_threads = 256;
 
 struct Rope {
     const float *cos, *sin;
@@ -66,7 +66,7 @@ struct Pairs {
 };
 
 template <class T, int PAIRS, bool NEOX, bool VECTORS>
-__global__ void __launch_bounds__(threads) rope_kernel(T *out, const T *in, Rope r) {
+__global__ void __launch_bounds__(rope_threads) rope_kernel(T *out, const T *in, Rope r) {
     wait_for_previous_kernel();
     release_next_kernel();
     const StreamReader reader(r.streamed);
@@ -139,8 +139,8 @@ extern "C" vb_status vb_cuda_rope(const vb_rope_args *args, vb_stream *stream) {
         const int pairs = rope_pairs(&a);
         const bool vectors = kernel == ROWS_ROPE_VECTORS;
         const int64_t slots = vectors ? a.half / pairs + (a.dim - 2 * a.half) / wide : a.dim - a.half;
-        const unsigned x = (unsigned)smaller<int64_t>(threads, slots),
-                       y = (unsigned)smaller<int64_t>(threads / x, a.seq);
+        const unsigned x = (unsigned)smaller<int64_t>(rope_threads, slots),
+                       y = (unsigned)smaller<int64_t>(rope_threads / x, a.seq);
         const dim3 grid((unsigned)ceil_div<int64_t>(a.seq, y), (unsigned)smaller(r.batch_heads, 65535));
         const auto go = [&](void (*kernel)(T *, const T *, Rope)) {
             return launch_overlapped(stream, grid, dim3(x, y), 0, kernel, (T *)a.out, (const T *)a.in, r);

@@ -12,13 +12,13 @@
 namespace vb {
 namespace {
 
-constexpr int threads = 256;
+constexpr int placing_threads = 256;
 
 template <class T, int PAIRS, bool NEOX>
-__global__ void __launch_bounds__(threads) rope_kv_write_kernel(vb_rope_kv_write_args a, unsigned items) {
+__global__ void __launch_bounds__(placing_threads) rope_kv_write_kernel(vb_rope_kv_write_args a, unsigned items) {
     const int half = (int)a.half, dim = (int)a.dim, heads = (int)a.heads, kv_heads = (int)a.kv_heads,
               groups = half / PAIRS;
-    const unsigned per_token = (heads + 2 * kv_heads) * groups, index = blockIdx.x * threads + threadIdx.x,
+    const unsigned per_token = (heads + 2 * kv_heads) * groups, index = blockIdx.x * placing_threads + threadIdx.x,
                    token = index / per_token;
     // of all heads; the first pair
     const int i = (int)(index - token * per_token), head = i / groups, at = (i - head * groups) * PAIRS;
@@ -93,7 +93,7 @@ vb_status launch_as(const vb_rope_kv_write_args &a, bool vectors, vb_stream *str
     const int64_t items = a.batch * a.seq * (a.heads + 2 * a.kv_heads) * (vectors ? a.half / 4 : a.half);
     const auto kernel = vectors ? (neox ? rope_kv_write_kernel<T, 4, true> : rope_kv_write_kernel<T, 4, false>)
                                 : (neox ? rope_kv_write_kernel<T, 1, true> : rope_kv_write_kernel<T, 1, false>);
-    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(items, threads), threads, 0, kernel, a,
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(items, placing_threads), placing_threads, 0, kernel, a,
                              (unsigned)items);
 }
 

@@ -10,7 +10,7 @@
 namespace vb {
 namespace {
 
-constexpr int threads = 256;
+constexpr int index_threads = 256;
 
 VB_DEVICE int sum_type(int x) { return x; }
 VB_DEVICE float sum_type(float x) { return x; }
@@ -27,11 +27,11 @@ VB_DEVICE T element_of(int x) {
 
 // A warp a row of n elements.
 template <class T>
-__global__ void __launch_bounds__(threads) cumsum_row_kernel(T *out, const T *in, int64_t rows, int64_t n) {
+__global__ void __launch_bounds__(index_threads) cumsum_row_kernel(T *out, const T *in, int64_t rows, int64_t n) {
     wait_for_previous_kernel();
     release_next_kernel();
     const int lane = threadIdx.x % 32;
-    const int64_t row = (int64_t)blockIdx.x * (threads / 32) + threadIdx.x / 32;
+    const int64_t row = (int64_t)blockIdx.x * (index_threads / 32) + threadIdx.x / 32;
     if (row >= rows) return;
     using S = decltype(sum_type(T()));
     S before = 0;
@@ -50,11 +50,11 @@ __global__ void __launch_bounds__(threads) cumsum_row_kernel(T *out, const T *in
 
 // A thread a column.
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(index_threads)
     cumsum_column_kernel(T *out, const T *in, int64_t rows, int64_t n, int64_t cols) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t at = (int64_t)blockIdx.x * threads + threadIdx.x;
+    const int64_t at = (int64_t)blockIdx.x * index_threads + threadIdx.x;
     if (at >= rows * cols) return;
     const int64_t first = at / cols * n * cols + at % cols;
     decltype(sum_type(T())) sum = 0;
@@ -67,9 +67,9 @@ __global__ void __launch_bounds__(threads)
 template <class T>
 vb_status cumsum(void *out, const void *in, int64_t rows, int64_t n, int64_t cols, vb_stream *stream) {
     if (cols == 1)
-        return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(rows, threads / 32), threads, 0,
+        return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(rows, index_threads / 32), index_threads, 0,
                                  cumsum_row_kernel<T>, (T *)out, (const T *)in, rows, n);
-    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(rows * cols, threads), threads, 0,
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(rows * cols, index_threads), index_threads, 0,
                              cumsum_column_kernel<T>, (T *)out, (const T *)in, rows, n, cols);
 }
 
@@ -88,7 +88,7 @@ struct alignas(16) Sixteen {
 // The element that the thread's id names, null where it is outside, and the one beside the id. False behind the last.
 template <class T>
 VB_DEVICE bool find(T **x, T **y, const IndexPlan &p) {
-    int64_t i = (int64_t)blockIdx.x * threads + threadIdx.x;
+    int64_t i = (int64_t)blockIdx.x * index_threads + threadIdx.x;
     if (i >= p.n) return false;
     int64_t named = 0, other = 0, at = 0;
 #pragma unroll
@@ -108,7 +108,7 @@ VB_DEVICE bool find(T **x, T **y, const IndexPlan &p) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(threads) index_kernel(const IndexPlan p) {
+__global__ void __launch_bounds__(index_threads) index_kernel(const IndexPlan p) {
     wait_for_previous_kernel();
     release_next_kernel();
     T *x, *y;
@@ -135,7 +135,7 @@ inline bool widen_elements(IndexPlan *p) {
 
 // Adds F32 or I32.
 template <class T>
-__global__ void __launch_bounds__(threads) scatter_add_kernel(const IndexPlan p) {
+__global__ void __launch_bounds__(index_threads) scatter_add_kernel(const IndexPlan p) {
     wait_for_previous_kernel();
     release_next_kernel();
     T *x, *y;
@@ -167,16 +167,16 @@ vb_status vb_cuda_index(const vb_index_args *a, vb_stream *stream) {
     p.named.strides[a->dim] = 0;
     chosen(stream, strided_kernel_info(STRIDED_INDEX), "index", a->in.type, "n places", p.n, p.places);
     const bool adds = a->indexing == VB_INDEXING_SCATTER_ADD, wide = !adds && widen_elements(&p);
-    const unsigned blocks = (unsigned)ceil_div<int64_t>(p.n, threads);
+    const unsigned blocks = (unsigned)ceil_div<int64_t>(p.n, index_threads);
     for (int d = 0; d < p.rank; d++) p.divisors[d] = divisor(p.sizes[d]);
-    if (wide) return launch_overlapped(stream, blocks, threads, 0, index_kernel<Sixteen>, p);
+    if (wide) return launch_overlapped(stream, blocks, index_threads, 0, index_kernel<Sixteen>, p);
     if (adds)
-        return a->in.type == VB_F32 ? launch_overlapped(stream, blocks, threads, 0, scatter_add_kernel<float>, p)
-                                    : launch_overlapped(stream, blocks, threads, 0, scatter_add_kernel<int>, p);
+        return a->in.type == VB_F32 ? launch_overlapped(stream, blocks, index_threads, 0, scatter_add_kernel<float>, p)
+                                    : launch_overlapped(stream, blocks, index_threads, 0, scatter_add_kernel<int>, p);
     switch (vb_element_bytes(a->in.type)) {
-    case 4: return launch_overlapped(stream, blocks, threads, 0, index_kernel<unsigned>, p);
-    case 2: return launch_overlapped(stream, blocks, threads, 0, index_kernel<unsigned short>, p);
-    default: return launch_overlapped(stream, blocks, threads, 0, index_kernel<unsigned char>, p);
+    case 4: return launch_overlapped(stream, blocks, index_threads, 0, index_kernel<unsigned>, p);
+    case 2: return launch_overlapped(stream, blocks, index_threads, 0, index_kernel<unsigned short>, p);
+    default: return launch_overlapped(stream, blocks, index_threads, 0, index_kernel<unsigned char>, p);
     }
 }
 

@@ -10,20 +10,20 @@
 namespace vb {
 namespace {
 
-constexpr int threads = 256, each = 16;
+constexpr int bytes_threads = 256, each = 16;
 
 struct Operand {
     const unsigned char *data; // null: the constant, in each byte
     unsigned constant;
 };
 
-struct alignas(16) Words {
+struct alignas(16) SixteenBytes {
     unsigned at[each / 4];
 };
 
-VB_DEVICE Words load_bytes(const Operand &operand, int64_t i, int64_t n) {
-    Words w;
-    if (operand.data && n - i >= each) return *reinterpret_cast<const Words *>(operand.data + i);
+VB_DEVICE SixteenBytes load_bytes(const Operand &operand, int64_t i, int64_t n) {
+    SixteenBytes w;
+    if (operand.data && n - i >= each) return *reinterpret_cast<const SixteenBytes *>(operand.data + i);
 #pragma unroll
     for (int k = 0; k < each / 4; k++) {
         w.at[k] = operand.data ? 0 : operand.constant;
@@ -47,13 +47,13 @@ VB_DEVICE unsigned multiplied(unsigned a, unsigned b) {
     }                                                                                                                  \
     break
 
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(bytes_threads)
     map_bytes_kernel(unsigned char *out, Operand left, Operand right, int64_t n, int op, vb_dtype type) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t i = ((int64_t)blockIdx.x * threads + threadIdx.x) * each;
+    const int64_t i = ((int64_t)blockIdx.x * bytes_threads + threadIdx.x) * each;
     if (i >= n) return;
-    Words x = load_bytes(left, i, n), y = load_bytes(right, i, n);
+    SixteenBytes x = load_bytes(left, i, n), y = load_bytes(right, i, n);
     const bool with_sign = type == VB_I8;
     if (type == VB_BOOL)
 #pragma unroll
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(threads)
     default: WORDS(a ^ b);
     }
     if (n - i >= each) {
-        *reinterpret_cast<Words *>(out + i) = x;
+        *reinterpret_cast<SixteenBytes *>(out + i) = x;
         return;
     }
 #pragma unroll
@@ -95,8 +95,8 @@ vb_status map_bytes(const vb_map_args &args, const vb_step &step, vb_stream *str
     };
     const Operand left = operand(step.a), right = vb_step_operands(step.op) > 1 ? operand(step.b) : left;
     const int64_t n = args.sizes[0];
-    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(n, threads * each), threads, 0, map_bytes_kernel,
-                             (unsigned char *)args.out.data, left, right, n, (int)step.op,
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(n, bytes_threads * each), bytes_threads, 0,
+                             map_bytes_kernel, (unsigned char *)args.out.data, left, right, n, (int)step.op,
                              args.in[left.data ? step.a : step.b].type);
 }
 

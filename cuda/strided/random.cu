@@ -10,14 +10,14 @@
 namespace vb {
 namespace {
 
-constexpr int threads = 256;
+constexpr int random_threads = 256;
 
 template <class T>
-__global__ void __launch_bounds__(threads)
+__global__ void __launch_bounds__(random_threads)
     random_kernel(T *out, unsigned n, unsigned key0, unsigned key1, unsigned bits) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const unsigned counter = blockIdx.x * threads + threadIdx.x, i = 4 * counter;
+    const unsigned counter = blockIdx.x * random_threads + threadIdx.x, i = 4 * counter;
     if (i >= n) return;
     const Words x = random_of(philox(counter, key0, key1), bits);
     Vec<T, 4> y;
@@ -38,8 +38,8 @@ vb_status map_random(const vb_map_args &args, const vb_step &step, vb_stream *st
     const unsigned n = (unsigned)args.sizes[0];
     return with_float_type(args.out.type, [&](auto zero) {
         using T = decltype(zero);
-        return launch_overlapped(stream, ceil_div(n, 4u * threads), threads, 0, random_kernel<T>, (T *)args.out.data, n,
-                                 (unsigned)step.a, (unsigned)step.b, (unsigned)step.c);
+        return launch_overlapped(stream, ceil_div(n, 4u * random_threads), random_threads, 0, random_kernel<T>,
+                                 (T *)args.out.data, n, (unsigned)step.a, (unsigned)step.b, (unsigned)step.c);
     });
 }
 

@@ -11,7 +11,7 @@
 namespace vb {
 namespace {
 
-constexpr int threads = 256, tile = 64;
+constexpr int transpose_threads = 256, tile = 64;
 
 struct TransposePlan {
     int64_t out_matrix, out_row, in_matrix, in_row; // strides: rows of `in` are columns of `out`
@@ -19,7 +19,7 @@ struct TransposePlan {
 };
 
 template <class T>
-__global__ void __launch_bounds__(threads) transpose_kernel(T *out, const T *in, const TransposePlan p) {
+__global__ void __launch_bounds__(transpose_threads) transpose_kernel(T *out, const T *in, const TransposePlan p) {
     constexpr int padded = tile + (sizeof(T) < 4 ? 4 / (int)sizeof(T) : 1);
     __shared__ T kept[tile][padded]; // [column of out][row of out]
     wait_for_previous_kernel();
@@ -29,25 +29,25 @@ __global__ void __launch_bounds__(threads) transpose_kernel(T *out, const T *in,
     const int x = threadIdx.x % tile, y = threadIdx.x / tile;
     in += matrix * p.in_matrix + row;
     out += matrix * p.out_matrix + col;
-    T values[tile * tile / threads];
+    T values[tile * tile / transpose_threads];
 #pragma unroll
-    for (int i = 0; i < tile * tile / threads; i++) {
-        const int j = y + i * (threads / tile);
+    for (int i = 0; i < tile * tile / transpose_threads; i++) {
+        const int j = y + i * (transpose_threads / tile);
         if (row + x < p.rows && col + j < p.cols) values[i] = in[(col + j) * p.in_row + x];
     }
 #pragma unroll
-    for (int i = 0; i < tile * tile / threads; i++) kept[y + i * (threads / tile)][x] = values[i];
+    for (int i = 0; i < tile * tile / transpose_threads; i++) kept[y + i * (transpose_threads / tile)][x] = values[i];
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < tile * tile / threads; i++) {
-        const int j = y + i * (threads / tile);
+    for (int i = 0; i < tile * tile / transpose_threads; i++) {
+        const int j = y + i * (transpose_threads / tile);
         if (row + j < p.rows && col + x < p.cols) out[(row + j) * p.out_row + x] = kept[x][j];
     }
 }
 
 template <class T>
 vb_status transpose(const vb_map_args &a, const TransposePlan &p, int64_t tiles, vb_stream *stream) {
-    return launch_overlapped(stream, (unsigned)tiles, threads, 0, transpose_kernel<T>, (T *)a.out.data,
+    return launch_overlapped(stream, (unsigned)tiles, transpose_threads, 0, transpose_kernel<T>, (T *)a.out.data,
                              (const T *)a.in[0].data, p);
 }
 

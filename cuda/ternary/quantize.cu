@@ -10,7 +10,7 @@
 namespace vb {
 namespace {
 
-constexpr int threads = TERNARY_QUANTIZE_THREADS, items = TERNARY_QUANTIZE_ITEMS;
+constexpr int quantize_threads = TERNARY_QUANTIZE_THREADS, items = TERNARY_QUANTIZE_ITEMS;
 
 VB_DEVICE float gated(const vb_norm_quantize_args &a, int64_t at) {
     const float g = a.in[at];
@@ -19,7 +19,7 @@ VB_DEVICE float gated(const vb_norm_quantize_args &a, int64_t at) {
 }
 
 template <bool REGISTERS>
-__global__ void __launch_bounds__(threads) norm_quantize_kernel(vb_norm_quantize_args a) {
+__global__ void __launch_bounds__(quantize_threads) norm_quantize_kernel(vb_norm_quantize_args a) {
     __shared__ float scratch[32];
     wait_for_previous_kernel();
     release_next_kernel();
@@ -30,11 +30,11 @@ __global__ void __launch_bounds__(threads) norm_quantize_kernel(vb_norm_quantize
         if (REGISTERS) {
 #pragma unroll
             for (int i = 0; i < (REGISTERS ? items : 1); i++) {
-                const int64_t c = threadIdx.x + i * threads;
+                const int64_t c = threadIdx.x + i * quantize_threads;
                 if (c < a.cols) f(c, kept[i]);
             }
         } else {
-            for (int64_t c = threadIdx.x; c < a.cols; c += threads) {
+            for (int64_t c = threadIdx.x; c < a.cols; c += quantize_threads) {
                 float h = gated(a, row + c);
                 f(c, h);
             }
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(threads) norm_quantize_kernel(vb_norm_quantize
     if (REGISTERS) {
 #pragma unroll
         for (int i = 0; i < (REGISTERS ? items : 1); i++) {
-            const int64_t c = threadIdx.x + i * threads;
+            const int64_t c = threadIdx.x + i * quantize_threads;
             kept[i] = c < a.cols ? gated(a, row + c) : 0.0f;
         }
     }
@@ -93,7 +93,7 @@ vb_status vb_cuda_norm_quantize(const vb_norm_quantize_args *args, vb_stream *st
     chosen(stream, ternary_kernel_info(kernel), "norm_quantize", VB_F32, "rows cols", a.rows, a.cols);
     if (kernel == TERNARY_NONE) return VB_UNSUPPORTED;
     const bool registers = kernel == TERNARY_QUANTIZE;
-    return launch_overlapped(stream, (unsigned)a.rows, threads, 0,
+    return launch_overlapped(stream, (unsigned)a.rows, quantize_threads, 0,
                              registers ? norm_quantize_kernel<true> : norm_quantize_kernel<false>, a);
 }
 

@@ -9,7 +9,7 @@
 namespace vb {
 namespace {
 
-constexpr int warps = 8;
+constexpr int any_warps = 8;
 
 // The four codes of a byte as four bytes.
 VB_DEVICE unsigned spread(unsigned byte) {
@@ -29,10 +29,10 @@ VB_DEVICE int four(const signed char *x, int64_t at, int64_t k, bool aligned) {
 
 // Words of 16 codes (WORDS), or bytes of 4.
 template <int M, bool WORDS, bool DP4A>
-__global__ void __launch_bounds__(32 * warps) w2a8_any_kernel(vb_w2a8_gemv_args a, int64_t row0) {
+__global__ void __launch_bounds__(32 * any_warps) w2a8_any_kernel(vb_w2a8_gemv_args a, int64_t row0) {
     wait_for_previous_kernel();
     release_next_kernel();
-    const int64_t row = (int64_t)blockIdx.x * warps + threadIdx.x / 32;
+    const int64_t row = (int64_t)blockIdx.x * any_warps + threadIdx.x / 32;
     if (row >= a.n) return;
     const int lane = threadIdx.x % 32, pieces = int(a.row_bytes / 16);
     const bool interleaved = a.layout == VB_INT2_INTERLEAVED;
@@ -78,12 +78,12 @@ __global__ void __launch_bounds__(32 * warps) w2a8_any_kernel(vb_w2a8_gemv_args 
 
 template <bool WORDS, bool DP4A>
 vb_status any(const vb_w2a8_gemv_args &a, vb_stream *stream) {
-    const unsigned blocks = (unsigned)ceil_div<int64_t>(a.n, warps);
+    const unsigned blocks = (unsigned)ceil_div<int64_t>(a.n, any_warps);
     int64_t row = 0;
     for (; a.m - row >= 4; row += 4)
-        VB_TRY(launch_overlapped(stream, blocks, 32 * warps, 0, w2a8_any_kernel<4, WORDS, DP4A>, a, row));
+        VB_TRY(launch_overlapped(stream, blocks, 32 * any_warps, 0, w2a8_any_kernel<4, WORDS, DP4A>, a, row));
     for (; row < a.m; row++)
-        VB_TRY(launch_overlapped(stream, blocks, 32 * warps, 0, w2a8_any_kernel<1, WORDS, DP4A>, a, row));
+        VB_TRY(launch_overlapped(stream, blocks, 32 * any_warps, 0, w2a8_any_kernel<1, WORDS, DP4A>, a, row));
     return VB_OK;
 }
 

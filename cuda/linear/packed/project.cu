@@ -16,7 +16,7 @@
 namespace vb {
 namespace {
 
-constexpr int project_rows = 8, project_warps = 16;
+constexpr int project_rows = 8, block_warps = 16;
 
 struct Projection {
     float *h;
@@ -44,7 +44,7 @@ VB_DEVICE uint4 load_x(const half *row, int k, int cols, int t) {
 
 // PAIRS: of groups of ranks, of all matrices.
 template <int PAIRS>
-__global__ void __launch_bounds__(32 * project_warps) project_kernel(Projection p) {
+__global__ void __launch_bounds__(32 * block_warps) project_kernel(Projection p) {
 #if __CUDA_ARCH__ >= 800
     extern __shared__ float parts[]; // [project_warps][16 * PAIRS][width]
     constexpr int width = project_rows + 1, each = 16 * PAIRS * width;
@@ -66,11 +66,11 @@ __global__ void __launch_bounds__(32 * project_warps) project_kernel(Projection 
         for (int s = 0; s < together; s++)
 #pragma unroll
             for (int i = 0; i < 2 * PAIRS; i++)
-                a[s][i / 2][i % 2] = load_v(v[i / 2][i % 2], k0 + 32 * project_warps * s, p.v_cols, t);
+                a[s][i / 2][i % 2] = load_v(v[i / 2][i % 2], k0 + 32 * block_warps * s, p.v_cols, t);
     };
     const auto load_all_x = [&](int k0) {
 #pragma unroll
-        for (int s = 0; s < together; s++) b[s] = load_x(x, k0 + 32 * project_warps * s, p.cols, t);
+        for (int s = 0; s < together; s++) b[s] = load_x(x, k0 + 32 * block_warps * s, p.cols, t);
     };
     load_all_v(32 * warp);
     wait_for_previous_kernel();
@@ -82,11 +82,11 @@ __global__ void __launch_bounds__(32 * project_warps) project_kernel(Projection 
         for (int group = 0; group < p.cols / half_group; group++)
             most = larger<int>(most, p.exponents[group * half_stride(p.n) + row]);
     float c[PAIRS][4] = {};
-    for (int k0 = 32 * warp; k0 < p.cols; k0 += 32 * project_warps * together) {
+    for (int k0 = 32 * warp; k0 < p.cols; k0 += 32 * block_warps * together) {
         if (k0 != 32 * warp) load_all_x(k0), load_all_v(k0);
 #pragma unroll
         for (int s = 0; s < together; s++) {
-            const int k = k0 + 32 * project_warps * s;
+            const int k = k0 + 32 * block_warps * s;
             if (uneven && k < p.cols) {
                 const int exponent = p.exponents[k / half_group * half_stride(p.n) + row] - most;
                 const __half2 factor = splat(power_of_two(larger(exponent, -30)));
@@ -108,12 +108,12 @@ __global__ void __launch_bounds__(32 * project_warps) project_kernel(Projection 
 #pragma unroll
         for (int e = 0; e < 4; e++) parts[warp * each + (16 * i + g + 8 * (e / 2)) * width + 2 * t + e % 2] = c[i][e];
     __syncthreads();
-    for (int at = threadIdx.x; at < 8 * p.count * project_rows; at += 32 * project_warps) {
+    for (int at = threadIdx.x; at < 8 * p.count * project_rows; at += 32 * block_warps) {
         const int rank = at % 8, token = at / 8 % project_rows, group = at / (8 * project_rows);
         if (row0 + token >= p.n) continue;
         float sum = 0;
 #pragma unroll
-        for (int w = 0; w < project_warps; w++) sum += parts[w * each + (8 * group + rank) * width + token];
+        for (int w = 0; w < block_warps; w++) sum += parts[w * each + (8 * group + rank) * width + token];
         const float code = p.codes ? p.codes[(row0 + token) * p.codes_stride + group % p.groups * 8 + rank] : 1.0f;
         sum = code == 0.0f ? 0.0f : sum * code * half_unit; // 0: whatever x V is
         unsigned bits;
@@ -131,9 +131,9 @@ vb_status packed_project(float *h, const Adapter &a, const half *x, int64_t n, i
               count = (int)(projected_bytes(a, n) / (n * 8 * (int64_t)sizeof(float)));
     const Projection p = {h, x, {a.of[0].v, a.of[1].v, a.of[2].v}, a.codes, a.codes_stride, n, (int)cols, (int)v_cols,
                           groups, count, uneven, exponents};
-    const int pairs = count <= 2 ? 1 : count <= 4 ? 2 : 6, bytes = project_warps * 16 * pairs * (project_rows + 1) * 4;
+    const int pairs = count <= 2 ? 1 : count <= 4 ? 2 : 6, bytes = block_warps * 16 * pairs * (project_rows + 1) * 4;
     const auto kernel = pairs == 1 ? project_kernel<1> : pairs == 2 ? project_kernel<2> : project_kernel<6>;
-    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(n, project_rows), 32 * project_warps, bytes, kernel,
+    return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(n, project_rows), 32 * block_warps, bytes, kernel,
                              p);
 }
 

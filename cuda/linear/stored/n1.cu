@@ -11,17 +11,17 @@
 namespace vb {
 namespace {
 
-constexpr int warps = 8;
+constexpr int n1_warps = 8;
 
 // `loads` under way of each row.
 template <class T, int rows_a_warp, int loads>
-__global__ void __launch_bounds__(32 * warps)
+__global__ void __launch_bounds__(32 * n1_warps)
     n1_kernel(float *y, const float *x, const T *w, const float *bias, int64_t rows, int cols) {
     wait_for_previous_kernel();
     release_next_kernel();
     using V = typename Wide<T>::type;
     const int lane = threadIdx.x % 32;
-    const int64_t first = ((int64_t)blockIdx.x * warps + threadIdx.x / 32) * rows_a_warp;
+    const int64_t first = ((int64_t)blockIdx.x * n1_warps + threadIdx.x / 32) * rows_a_warp;
     if (first >= rows) return;
     const T *row[rows_a_warp];
 #pragma unroll
@@ -62,8 +62,8 @@ vb_status stored_n1(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     return with_float_type(type, [&](auto zero) {
         using T = decltype(zero);
         const auto run = [&](int rows_a_warp, auto kernel) {
-            return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(a.rows, warps * rows_a_warp), 32 * warps, 0,
-                                     kernel, a.y, a.x, (const T *)a.w, a.bias, a.rows, (int)a.cols);
+            return launch_overlapped(stream, (unsigned)ceil_div<int64_t>(a.rows, n1_warps * rows_a_warp), 32 * n1_warps,
+                                     0, kernel, a.y, a.x, (const T *)a.w, a.bias, a.rows, (int)a.cols);
         };
         constexpr int many = sizeof(T) == 2 ? 4 : 2; // rows a warp where there are many
         if (a.rows >= 8192) return run(many, n1_kernel<T, many, 8 / many>);
