@@ -39,6 +39,7 @@ struct UpdateSm90 {
     int cluster; // blocks that share rows; 1: pairs share V and U, or nobody
     bool codes_in_boxes, codes_in_pairs; // how codes are read: by boxes, else two side by side, else alone
     bool vectors;                        // rows of out and add are whole vectors of 16 bytes
+    bool v_kmajor;                       // V is stored [r][k], else [k][r]
 };
 
 // Eight elements of a row, of which `count` exist.
@@ -124,8 +125,7 @@ VB_DEVICE void loads_of_cluster_fence() { asm volatile("fence.proxy.async.shared
 
 #endif
 
-// V is stored [r][k] where V_KMAJOR, else [k][r].
-template <class T, int RANKS, int ROWS, bool PAIR, bool V_KMAJOR>
+template <class T, int RANKS, int ROWS, bool PAIR>
 __global__ void __launch_bounds__(product_threads, 1)
     fused_update_sm90_kernel(VB_IN_PLACE CUtensorMap x_map, VB_IN_PLACE CUtensorMap v_map,
                              VB_IN_PLACE CUtensorMap u_map, VB_IN_PLACE CUtensorMap out_map,
@@ -175,7 +175,8 @@ __global__ void __launch_bounds__(product_threads, 1)
                 sm90::barrier_wait(&empty[at.stage], at.phase);
                 sm90::barrier_expect(barrier, Stage::bytes);
                 sm90::copy_box(x, &x_map, barrier, k, row0, first);
-                copy_b<RANKS, PAIR, !V_KMAJOR>(v, &v_map, barrier, 0, k, rank, last);
+                if (p.v_kmajor) copy_b<RANKS, PAIR, false>(v, &v_map, barrier, 0, k, rank, last);
+                else copy_b<RANKS, PAIR, true>(v, &v_map, barrier, 0, k, rank, last);
             }
         __syncwarp();
         if (meets) {
@@ -232,10 +233,18 @@ __global__ void __launch_bounds__(product_threads, 1)
             };
             if (early && p.codes) load_codes();
             float sum[RANKS / 2];
-            constexpr int depth = product_depth / halves, v_half = V_KMAJOR ? 2 * depth : sm90::row_bytes * depth;
-            multiply_stages<T, Stage, RANKS, false, !V_KMAJOR, false, depth>(
-                sum, at, steps, ring, full, consumer * (halves == 1 ? 64 * sm90::row_bytes : 2 * depth),
-                halves == 1 ? 0 : consumer * v_half, release);
+#pragma unroll
+            for (int i = 0; i < RANKS / 2; i++) sum[i] = 0; // so that both loops have them in the same registers
+            sm90::settle(sum);
+            constexpr int depth = product_depth / halves;
+            const int x_part = consumer * (halves == 1 ? 64 * sm90::row_bytes : 2 * depth);
+            if (p.v_kmajor)
+                multiply_stages<T, Stage, RANKS, false, false, false, depth>(
+                    sum, at, steps, ring, full, x_part, halves == 1 ? 0 : consumer * 2 * depth, release);
+            else
+                multiply_stages<T, Stage, RANKS, false, true, false, depth>(
+                    sum, at, steps, ring, full, x_part, halves == 1 ? 0 : consumer * sm90::row_bytes * depth, release);
+            sm90::settle(sum);
             if (meets || halves > 1) { // sums of both warpgroups at the same rows and of all blocks, in their order
                 const int thread = (int)threadIdx.x - 128, first = halves > 1 ? thread % 128 : thread;
                 float4 *const sums = reinterpret_cast<float4 *>(ring + (Stage::sums_apart ? Stage::ring_bytes : 0));
@@ -456,7 +465,7 @@ struct Factors {
     Factor x, v, u;
 };
 
-template <class T, int RANKS, int ROWS, bool V_KMAJOR>
+template <class T, int RANKS, int ROWS>
 vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, const Factors &f, vb_stream *stream) {
     constexpr bool always_pairs = RANKS == 64 && ROWS == 128; // adapter_sm90_plan: of more than half of the GPU
     const bool pairs = plan.cluster == 1 && plan.row_blocks > 1;
@@ -465,10 +474,10 @@ vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, c
     const bool in_pairs = a.r % 2 == 0 && a.codes_stride % 2 == 0 && (uintptr_t)a.codes % 4 == 0;
     const bool vectors = a.n % 8 == 0 && aligned16(a.out, a.add);
     const UpdateSm90<T> p = {(T *)a.out, (const T *)a.add, (const T *)a.codes, (int)a.m, (int)a.k, (int)a.n, (int)a.r,
-                             a.codes_stride, a.scale, plan.cluster, in_boxes, in_pairs, vectors};
+                             a.codes_stride, a.scale, plan.cluster, in_boxes, in_pairs, vectors, a.v_transposed != 0};
     CUtensorMap x, v, u, out = {}, codes = {};
     VB_TRY(sm90::tensor_map(&x, f.x.at, a.type, a.k, a.m, f.x.stride, ROWS, stream));
-    if (V_KMAJOR) VB_TRY(sm90::tensor_map(&v, f.v.at, a.type, a.k, a.r, f.v.stride, RANKS / (pairs ? 2 : 1), stream));
+    if (p.v_kmajor) VB_TRY(sm90::tensor_map(&v, f.v.at, a.type, a.k, a.r, f.v.stride, RANKS / (pairs ? 2 : 1), stream));
     else VB_TRY(sm90::tensor_map(&v, f.v.at, a.type, a.r, a.k, f.v.stride, product_depth / (pairs ? 2 : 1), stream));
     VB_TRY(sm90::tensor_map(&u, f.u.at, a.type, a.r, a.n, f.u.stride, columns / (pairs ? 2 : 1), stream));
     if (vectors) VB_TRY(sm90::tensor_map(&out, a.out, a.type, a.n, a.m, a.n, 16, stream));
@@ -477,17 +486,17 @@ vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, c
     const dim3 grid((unsigned)blocks, (unsigned)plan.column_blocks);
     return launch_cluster(stream, pairs ? 2 : plan.cluster, grid, product_threads,
                           UpdateStage<RANKS, ROWS>::shared_bytes,
-                          pairs ? fused_update_sm90_kernel<T, RANKS, ROWS, true, V_KMAJOR>
-                                : fused_update_sm90_kernel<T, RANKS, ROWS, always_pairs, V_KMAJOR>,
+                          pairs ? fused_update_sm90_kernel<T, RANKS, ROWS, true>
+                                : fused_update_sm90_kernel<T, RANKS, ROWS, always_pairs>,
                           x, v, u, out, codes, p);
 }
 
-template <class T, bool V_KMAJOR>
+template <class T>
 vb_status launch_sm90(const vb_fused_update_args &a, const adapter_plan &plan, const Factors &f, vb_stream *stream) {
-    if (plan.row_tiles == 4) return launch_sm90<T, 64, 64, V_KMAJOR>(a, plan, f, stream);
-    return plan.rank_tiles == 8    ? launch_sm90<T, 64, 128, V_KMAJOR>(a, plan, f, stream)
-           : plan.rank_tiles == 16 ? launch_sm90<T, 128, 128, V_KMAJOR>(a, plan, f, stream)
-                                   : launch_sm90<T, 256, 128, V_KMAJOR>(a, plan, f, stream);
+    if (plan.row_tiles == 4) return launch_sm90<T, 64, 64>(a, plan, f, stream);
+    return plan.rank_tiles == 8    ? launch_sm90<T, 64, 128>(a, plan, f, stream)
+           : plan.rank_tiles == 16 ? launch_sm90<T, 128, 128>(a, plan, f, stream)
+                                   : launch_sm90<T, 256, 128>(a, plan, f, stream);
 }
 
 // U [r][n] as rows of whole vectors [n][eights * 8]: a thread has eight ranks of a column.
@@ -544,10 +553,7 @@ vb_status copy_factors(Factors *f, const vb_fused_update_args &a, vb_stream *str
 vb_status fused_update_sm90(const vb_fused_update_args &a, const adapter_plan &plan, vb_stream *stream) {
     Factors f = {{a.x, a.k}, {a.v, a.v_transposed ? a.k : a.r}, {a.u, a.r}};
     VB_TRY(copy_factors(&f, a, stream));
-    if (a.type == VB_F16)
-        return a.v_transposed ? launch_sm90<half, true>(a, plan, f, stream)
-                              : launch_sm90<half, false>(a, plan, f, stream);
-    return a.v_transposed ? launch_sm90<bf16, true>(a, plan, f, stream) : launch_sm90<bf16, false>(a, plan, f, stream);
+    return a.type == VB_F16 ? launch_sm90<half>(a, plan, f, stream) : launch_sm90<bf16>(a, plan, f, stream);
 }
 
 #endif
