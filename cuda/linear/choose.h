@@ -40,7 +40,7 @@
       "the same of 2 to 4 rows of x") \
     X(LINEAR_N32_QKV, "packed_n32_qkv", "linear/packed/n32_qkv.cu", "the same of 5 to 32, on Hopper 5 to 8") \
     X(LINEAR_PACKED_N32_SM90, "packed_n32_sm90", "linear/packed/n32_sm90.cu", \
-      "all operations of packed weights, 9 to 32 rows of x, Hopper") \
+      "all operations of packed weights, 9 to 32 rows of x, of vocabularies 5 to 32, Hopper") \
     X(LINEAR_PACKED_MANY, "packed_many", "linear/packed/many.cu", \
       "more rows of x, before and after Hopper (feed_forward: above 64); plans of items that do not fit") \
     X(LINEAR_PACKED_MANY_SM90, "packed_many_sm90", "linear/packed/many.cu", "all operations, more rows of x, Hopper") \
@@ -421,6 +421,11 @@ static inline bool linear_halves_short(const vb_gpu *gpu, const linear_shape *s,
            s->rows >= 3 * VB_PACKED_ROWS * (int64_t)gpu->multiprocessors;
 }
 
+/* Whether products with 5 to 8 rows of x take units: where each multiprocessor has several, as of a vocabulary. */
+static inline bool linear_has_many_units(const vb_gpu *gpu, const linear_shape *s) {
+    return linear_has_wgmma(gpu) && s->n > LINEAR_N4 && s->rows >= 4 * LINEAR_UNIT_ROWS * (int64_t)gpu->multiprocessors;
+}
+
 /* The items of rows of one matrix that fit, of packed_n1, packed_n4 or packed_n32; no blocks where no item fits. */
 static inline linear_choice linear_choose_items(const vb_gpu *gpu, const linear_shape *s) {
     const vb_packed_format f = vb_packed_format_of(s->type);
@@ -431,7 +436,7 @@ static inline linear_choice linear_choose_items(const vb_gpu *gpu, const linear_
      * leaves room for a deeper ring as well. */
     const bool halves = !in_pairs && !s->norm && gpu->capability >= (s->n == 1 ? 80 : 90) && row_tiles >= 32;
     linear_choice c = linear_choice_of(LINEAR_NONE);
-    if (s->cols > LINEAR_MOST_INT) return c;
+    if (s->cols > LINEAR_MOST_INT || linear_has_many_units(gpu, s)) return c;
     if (s->n == 1 && tile_rows * VB_PACKED_ROWS <= LINEAR_MOST_INT) {
         c.kernel = LINEAR_PACKED_N1;
         if (s->norm || in_pairs) c.items = linear_n1_items(gpu, f, 2, 1, row_tiles, pairs);

@@ -386,6 +386,19 @@ static void check_halves_of_shapes(void) {
     }
 }
 
+/* A vocabulary of 5 to 8 rows of x takes units on Hopper. */
+static void check_vocabulary(void) {
+    const vb_gpu cards[2] = {{90, 132, 227 << 10, true}, {89, 128, 99 << 10, false}};
+    for (int card = 0; card < 2; card++)
+        for (int64_t n = 4; n <= 8; n++) {
+            const vb_gpu *const gpu = &cards[card];
+            const linear_shape s = {VB_Q6_K, VB_PACKED, n, 151936, 2048, true, true, true, true};
+            const linear_kernel units = card == 0 ? LINEAR_PACKED_N32_SM90 : LINEAR_PACKED_N32,
+                                want = n == 4 && card == 0 ? LINEAR_PACKED_N4 : units;
+            CHECK_NAMED(choose_fused_linear(&s, gpu).kernel, want);
+        }
+}
+
 /* The same of a model's shapes: of Llama 3B on Hopper and on an RTX 40. */
 static void check_adapted_shapes(void) {
     const vb_gpu cards[2] = {{90, 132, 227 << 10, true}, {89, 128, 99 << 10, false}};
@@ -477,6 +490,7 @@ static void test_linear(void) {
     }
     check_named_linear();
     check_adapted_shapes();
+    check_vocabulary();
     check_groups_of_shapes();
     check_halves_of_shapes();
     for (int g = 0; g < gpu_count; g++) /* hidden sizes of models */
