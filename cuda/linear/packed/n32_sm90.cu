@@ -49,19 +49,25 @@ VB_DEVICE float (&sums_of(float (&all)[COUNT], float (&)[1]))[COUNT] { return al
 template <int COUNT>
 VB_DEVICE float (&sums_of(float (&)[COUNT], float (&of_tile)[COUNT]))[COUNT] { return of_tile; }
 
-// Adds sums, bias and the addend: a warp writes 128 neighbours of a token.
-template <int TOKENS>
+// Adds sums, bias and the addend, which is asked for before the sums meet: a warp writes 128 neighbours of a token.
+template <int TOKENS, class Exchange>
 VB_DEVICE void finish_rows(const Product &p, const Unit &unit, const float *sums, const float *inverse, int cluster,
-                           int rank) {
+                           int rank, const Exchange &exchange) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int tile_row = unit.rows * unit_warps + lane / 4;
-    if (tile_row >= p.tile_rows) return;
+    const bool exists = tile_row < p.tile_rows;
+    if (!exists) tile_row = 0;
     const Matrix &m = p.find<false>(tile_row);
     const FourResults results(p, unit, m, tile_row, lane);
-    const int end = (int)smaller<int64_t>(p.shares.of(TOKENS * (rank + 1)), p.n);
+    const int begin = p.shares.of(TOKENS * rank) + warp,
+              end = (int)smaller<int64_t>(p.shares.of(TOKENS * (rank + 1)), p.n);
+    const auto addend = [&](int token) { return p.add && exists ? results.rows.load(p.add, token) : float4(); };
+    float4 added[1] = {begin < end ? addend(begin) : float4()};
+    exchange();
+    if (!exists) return;
 #pragma unroll 1
-    for (int token = p.shares.of(TOKENS * rank) + warp; token < end; token += unit_warps) {
-        const float4 added[1] = {p.add ? results.rows.load(p.add, token) : float4()};
+    for (int token = begin; token < end; token += unit_warps) {
+        if (token > begin) added[0] = addend(token);
         float4 sum[1] = {sum_of_cluster<float4>(sums + token * sum_width + 4 * lane, cluster)};
         results.store(sum, inverse + token, added, token, unit_warps, end);
     }
@@ -227,10 +233,11 @@ __global__ void __launch_bounds__(unit_threads, 2)
             StoreHeads<TOKENS> heads(product, unit, places, product.shares.of(TOKENS * rank) + warp, end);
             exchange();
             heads.run(sums, inverse);
-        } else {
+        } else if (product.gated) {
             exchange();
-            if (product.gated) finish_swiglu<TOKENS>(product, unit, sums, inverse, cluster, rank);
-            else finish_rows<TOKENS>(product, unit, sums, inverse, cluster, rank);
+            finish_swiglu<TOKENS>(product, unit, sums, inverse, cluster, rank);
+        } else {
+            finish_rows<TOKENS>(product, unit, sums, inverse, cluster, rank, exchange);
         }
     }
     if (cluster > 1) sm90::cluster_end(); // others may still read this block's sums
