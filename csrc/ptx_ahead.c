@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { SLOTS = 4 }; /* of sums on their way: who tells row k has those of row k - 3, so all have read those of k - 4 */
+enum { SLOTS = 4 }; /* of sums: a warp that tells row k's has heard row k - 2, so that all have read those of row k - 4 */
 
 /* Vector number (part * BLOCKS + rank) * LANES + lane of a row is a thread's. In the parts that are WHOLE no vector is
  * asked for. */
@@ -29,7 +29,7 @@ kernel ENTRY(TYPE *output, TYPE *input, f32 *weight, f32 *bias, u64 cols, u32 ro
     }
     if (lane == 0) {
         unroll (s : SLOTS) {
-            barrier_init(told[s], BLOCKS > 1 ? 1 : RECORDS);
+            barrier_init(told[s], BLOCKS > 1 ? 1 : LANES);
             if (BLOCKS > 1) barrier_expect(told[s], RECORDS * 8);
         }
     }
@@ -147,17 +147,16 @@ static const char count_elements[] = VB_PTX_SOURCE(
         of_record[p] = f32(counted);
     }
 );
-/* A warp's record of row k, told to all blocks of the cluster. */
+/* A warp's record of row k, told to all blocks of the cluster. Every lane arrives where there is one block: it has read
+ * the record of row k - 2, which that of row k + 2 is written over. */
 static const char tell[] = VB_PTX_SOURCE(
     u32 place = k % SLOTS;
     if (BLOCKS > 1) {
         if (lane % 32 < BLOCKS)
             store_in_rank(records[place][rank * (LANES / 32) + lane / 32], record, told[place], lane % 32);
     } else {
-        if (lane % 32 == 0) {
-            store(records[place][lane / 32], record);
-            barrier_arrive(told[place]);
-        }
+        if (lane % 32 == 0) store(records[place][lane / 32], record);
+        barrier_arrive(told[place]);
     }
 );
 /* All warps' records of row k - 1. */
