@@ -234,7 +234,9 @@ kernel ENTRY(f32 *x_ptr, f32 *out_ptr, u32 pos) threads(128) {
 
 /* TO[i] = formula(FIRST[i], SECOND[i]), by any number of blocks: SECOND is read where PAIR says that it is there, and
  * WRAP takes its index modulo its length. FORMULA computes value of x and y. A thread has ROUNDS vectors, so that
- * enough bytes are on their way; where a pointer is not aligned or the elements end, each is moved alone. */
+ * enough bytes are on their way; where a pointer is not aligned or the elements end, each is moved alone. Where a grid
+ * has a thread an element, one block of a group has all elements of the group, so that blocks that have nothing start
+ * while it waits for memory. Its place in the group differs, so that no multiprocessor has only such blocks. */
 const char vb_ptx_elements[] = VB_PTX_SOURCE(
 kernel ENTRY(PARAMETERS, u32 n) threads(THREADS) {
     const scalar = 0;
@@ -242,7 +244,14 @@ kernel ENTRY(PARAMETERS, u32 n) threads(THREADS) {
     const of_block = ROUNDS * THREADS * 4;
     u64 low = u64(TO) | u64(FIRST);
     if (PAIR) low = low | u64(SECOND);
-    for (u64 start = u64(block.x) * of_block; start < n; start += u64(blocks.x) * of_block) {
+    const turns = ROUNDS * 4;
+    u64 begin = u64(block.x) * of_block;
+    if (u64(blocks.x) * THREADS >= n) {
+        u32 group = block.x / turns;
+        u32 works = (group + 1) * turns <= blocks.x ? group % turns : 0;
+        begin = block.x % turns == works ? u64(group) * of_block : u64(n);
+    }
+    for (u64 start = begin; start < n; start += u64(blocks.x) * of_block) {
         bool whole = start + of_block <= n && low % 16 == 0;
         f32 a[ROUNDS][4] = 0, b[ROUNDS][4] = 0;
         u64 at = start + thread.x;

@@ -492,7 +492,7 @@ func TestElementsInterpreted(t *testing.T) {
 }
 
 // TestElementsOfAnyPointersAndBlocksInterpreted: whole blocks move vectors where all pointers are aligned; else and at the end each element
-// is moved alone. A thread an element, as callers of older systems launch, and fewer blocks than the module says are right, too.
+// is moved alone. A thread an element, as callers of older systems launch, and more and fewer blocks are right, too.
 func TestElementsOfAnyPointersAndBlocksInterpreted(t *testing.T) {
 	d, r := openDriver(t), rand.New(rand.NewPCG(7, 6))
 	const most, untouched = 5000, 9
@@ -501,7 +501,8 @@ func TestElementsOfAnyPointersAndBlocksInterpreted(t *testing.T) {
 	fill := slices.Repeat([]float32{untouched}, most+8)
 	for _, n := range []int{1, 1023, 1024, 1025, 4096, most} {
 		for _, at := range [][3]int{{0, 0, 0}, {1, 0, 0}, {0, 3, 0}, {0, 0, 2}, {1, 1, 1}} {
-			for _, blocks := range []int{0, (n + 255) / 256, 1} {
+			var activated []float32
+			for _, blocks := range []int{0, (n + 255) / 256, (n+255)/256 + 5, 1} {
 				what := fmt.Sprintf("%d elements at %v by %d blocks", n, at, blocks)
 				out := memory(d, fill)
 				first := func(address uint64, i int) uint64 { return address + 4*uint64(at[i]) }
@@ -512,6 +513,13 @@ func TestElementsOfAnyPointersAndBlocksInterpreted(t *testing.T) {
 				}
 				if !slices.Equal(read[float32](d, out, len(fill)), want) {
 					t.Errorf("residual_add of %s is wrong", what)
+				}
+				out = memory(d, fill)
+				d.runBlocks(Kernel{Kind: SiLU, N: n}, "", blocks, first(a, 0), first(out, 2), n)
+				if got := read[float32](d, out, len(fill)); blocks == 0 {
+					activated = got // which TestElementsInterpreted holds to float64
+				} else if !slices.Equal(got, activated) {
+					t.Errorf("silu of %s is not that by the blocks of the module", what)
 				}
 				for _, dim := range []int{7, 40} { // in place: no element may be taken twice
 					want = slices.Clone(fill)

@@ -50,8 +50,9 @@ class Driver:
         if status:
             sys.exit(f"bench_ptx_entries: {what}: driver error {status}")
 
-    def load(self, entry, **fields):
-        """Returns a function that enqueues the entry with its parameters: tensors and numbers of 32 bits."""
+    def load(self, entry, threads=0, **fields):
+        """Returns a function that enqueues the entry with its parameters: tensors and numbers of 32 bits. By the grid that the library says,
+        or by one of so many threads."""
         k = Kernel(size=ctypes.sizeof(Kernel), kind=KINDS[fields.pop("kind")], target=80, entry=entry.encode(), **fields)
         text, size, module, function = ctypes.c_void_p(), Size(), ctypes.c_void_p(), ctypes.c_void_p()
         if self.library.vb_ptx_emit(ctypes.byref(text), ctypes.byref(k)) or self.library.vb_ptx_launch(ctypes.byref(size), ctypes.byref(k)):
@@ -59,12 +60,13 @@ class Driver:
         self.must(self.driver.cuModuleLoadData(ctypes.byref(module), text), f"load {entry}")
         self.must(self.driver.cuModuleGetFunction(ctypes.byref(function), module, entry.encode()), f"find {entry}")
         self.library.vb_ptx_free(text)
+        grid_x = -(-threads // size.threads) if threads else size.grid_x
 
         def launch(*parameters):
             held = [ctypes.c_uint64(p.data_ptr()) if isinstance(p, torch.Tensor) else ctypes.c_uint32(p) for p in parameters]
             addresses = (ctypes.c_void_p * len(held))(*(ctypes.addressof(h) for h in held))
             stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-            self.must(self.driver.cuLaunchKernel(function, size.grid_x, size.grid_y, 1, size.threads, 1, 1, 0, stream, addresses, None), entry)
+            self.must(self.driver.cuLaunchKernel(function, grid_x, size.grid_y, 1, size.threads, 1, 1, 0, stream, addresses, None), entry)
 
         return launch
 
@@ -112,16 +114,17 @@ def entries(driver):
     """Yields name, label, bytes that a call moves, a function that makes operands, one that launches, and one that returns the
     result, what it should be, and the size of its terms."""
     x = lambda: (random(M), random(M), zeros(M))
-    for name, kind, exact in (("elementwise_mul", "mul", lambda a, b: a * b), ("residual_add", "add", lambda a, b: a + b),
-                              ("fused_swiglu", "swiglu", lambda a, b: F.silu(a) * b)):
-        f = driver.load(name, kind=kind, n=M)
-        yield name, f"{M}", 12 * M, x, lambda a, b, out, f=f: f(a, b, out, M), lambda a, b, out, e=exact: (out, e(a.double(), b.double()), a.abs() + b.abs())
-    for name, exact in (("silu", F.silu), ("gelu", lambda a: F.gelu(a, approximate="tanh"))):
-        f = driver.load(name, kind=name, n=M)
-        yield name, f"{M}", 8 * M, lambda: (random(M), zeros(M)), lambda a, out, f=f: f(a, out, M), lambda a, out, e=exact: (out, e(a.double()), a.abs())
-    f = driver.load("bias_activation", kind="bias", n=M, dim=COLS, activation=1)
-    yield ("bias_activation", f"{M}", 8 * M, lambda: (lambda a: (a, a.clone(), random(COLS)))(random(M)), lambda a, _, bias: f(a, bias, M),
-           lambda a, was, bias: (a, F.relu(was.view(-1, COLS).double() + bias).view(-1), was.abs() + 1))
+    for threads, label in ((0, f"{M}"), (M, f"{M}, a thread an element")):
+        for name, kind, exact in (("elementwise_mul", "mul", lambda a, b: a * b), ("residual_add", "add", lambda a, b: a + b),
+                                  ("fused_swiglu", "swiglu", lambda a, b: F.silu(a) * b)):
+            f = driver.load(name, threads, kind=kind, n=M)
+            yield name, label, 12 * M, x, lambda a, b, out, f=f: f(a, b, out, M), lambda a, b, out, e=exact: (out, e(a.double(), b.double()), a.abs() + b.abs())
+        for name, exact in (("silu", F.silu), ("gelu", lambda a: F.gelu(a, approximate="tanh"))):
+            f = driver.load(name, threads, kind=name, n=M)
+            yield name, label, 8 * M, lambda: (random(M), zeros(M)), lambda a, out, f=f: f(a, out, M), lambda a, out, e=exact: (out, e(a.double()), a.abs())
+        f = driver.load("bias_activation", threads, kind="bias", n=M, dim=COLS, activation=1)
+        yield ("bias_activation", label, 8 * M, lambda: (lambda a: (a, a.clone(), random(COLS)))(random(M)), lambda a, _, bias, f=f: f(a, bias, M),
+               lambda a, was, bias: (a, F.relu(was.view(-1, COLS).double() + bias).view(-1), was.abs() + 1))
     f = driver.load("fused_residual_rmsnorm", kind="add_rms_norm", rows=ROWS, dim=COLS, epsilon=1e-6)
     yield ("fused_residual_rmsnorm", f"{ROWS}x{COLS}", 12 * ROWS * COLS, lambda: (random(ROWS, COLS), random(ROWS, COLS), zeros(ROWS, COLS), random(COLS)),
            lambda r, a, out, gamma: f(r, a, out, gamma), lambda r, a, out, gamma: (out, norm(r + a, gamma), torch.ones_like(out)))
