@@ -105,9 +105,11 @@ VB_TARGET_AVX512 VB_INLINE void tile_avx512(sums_row *sums, const uint8_t *w, in
     }
 TILE(1, 1)
 TILE(1, 2)
+TILE(1, 3)
 TILE(1, 4)
 TILE(4, 1)
 TILE(4, 2)
+TILE(4, 3)
 TILE(4, 4)
 
 typedef void (*tile_function)(sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes, const int8_t *x);
@@ -116,8 +118,8 @@ typedef struct tile {
     int n, rows;
     tile_function several, one;
 } tile;
-static const tile sum_tiles[] = {{4, 4, tile_4_4, tile_1_4}, {2, 4, tile_4_2, tile_1_2},
-                                    {1, 4, tile_4_1, tile_1_1}};
+static const tile sum_tiles[] = {
+    {4, 4, tile_4_4, tile_1_4}, {3, 4, tile_4_3, tile_1_3}, {2, 4, tile_4_2, tile_1_2}, {1, 4, tile_4_1, tile_1_1}};
 
 static void sums_by(const tile *t, sums_row *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows,
                     const int8_t *x, int n) {

@@ -11,7 +11,8 @@ enum {
     VB_CODES_VECTOR = 64,             /* bytes */
     VB_CODES_X = 4 * VB_CODES_VECTOR, /* activations that meet a vector */
     VB_CODES_ROWS = 4,                /* rows of codes at a time */
-    VB_CODES_TILE = 8                 /* rows of activations at a time */
+    VB_CODES_TILE = 8,                /* rows of activations at a time */
+    VB_CODES_SHORT = 1 << 10          /* bytes of a row of codes: four of these are fetched into the first cache */
 };
 
 static inline int64_t vb_codes_vectors(int64_t bytes) { return (bytes + VB_CODES_VECTOR - 1) / VB_CODES_VECTOR; }
@@ -30,8 +31,8 @@ void vb_cpu_code_lines(int32_t *sums, const uint8_t *w, int64_t stride, int64_t 
 
 /* ---- panels (AVX2) -----------------------------------------------------------------------------------------------
  *
- * Rows of activations come in groups of 8, 4, 2 or 1, whose vectors alternate. Rows of codes meet a group one after the
- * other, as many bytes of them as leave the group in the first cache. */
+ * Rows of activations come in groups of 8, 4, 3, 2 or 1, whose vectors alternate. Rows of codes meet a group one after
+ * the other, as many bytes of them as leave the group in the first cache. */
 enum { VB_CODES_PANEL_ROWS = 64 };
 /* The bytes of a row of codes, at most `most`, that a group meets at a time: equal parts of the row. */
 static inline int64_t vb_codes_panel_bytes(int64_t bytes, int64_t most) {
@@ -40,7 +41,7 @@ static inline int64_t vb_codes_panel_bytes(int64_t bytes, int64_t most) {
 }
 
 /* The rows of activations of the group that begins where so many are left. */
-static inline int vb_codes_group(int64_t left) { return left >= 8 ? 8 : left >= 4 ? 4 : left >= 2 ? 2 : 1; }
+static inline int vb_codes_group(int64_t left) { return left >= 8 ? 8 : left >= 4 ? 4 : (int)left; }
 
 /* Where the vectors of row i of n lie: the first one, and how far apart, in vectors. */
 typedef struct vb_codes_place {
@@ -60,21 +61,23 @@ void vb_cpu_code_panel(int32_t *sums, const uint8_t *w, int64_t stride, int64_t 
 /* ---- with factors (AVX2, AVX-512) ---------------------------------------------------------------------------------
  *
  * Each run of activations has a factor of up to VB_CODES_FACTOR: a run has eight, and a long run, for several columns
- * with AVX-512, sixteen neighbours. A run has eight neighbours with AVX2; with AVX-512 the first or the last two of
- * each four of sixteen, whose codes lie in two slots. A call takes up to VB_CODES_PIECE bytes of a row: 32 vectors, of
- * which a sum of int32 has 128 runs of 8 * 3 * 128 * 4096, or 32 long ones. */
+ * with AVX-512, sixteen neighbours. A run has eight neighbours with AVX2; with AVX-512 the even or the odd ones of
+ * sixteen, whose codes lie in two slots. A call takes up to VB_CODES_PIECE bytes of a row: 32 vectors, of which a sum
+ * of int32 has 128 runs of 8 * 3 * 128 * 4096, or 64 long ones. */
 enum { VB_CODES_RUN = 8, VB_CODES_LONG_RUN = 16, VB_CODES_FACTOR = 4096, VB_CODES_PIECE = 32 * VB_CODES_VECTOR };
 
-/* Where the factor of run r lies, as packing leaves the sums: those of two vectors, or of two pairs of slots, alternate
- * by fours. With AVX-512; run 2 i has the first slots of sixteen elements, and run 2 i + 1 the last ones. */
+/* Where the factor of run r lies with AVX-512, as packing leaves the sums: those of two rows of codes alternate by
+ * fours, so that a long run has its factor VB_CODES_AGAIN further on, too; or those of even and odd elements. Run 2 i
+ * has the even ones of sixteen elements, and run 2 i + 1 the odd ones. */
+enum { VB_CODES_AGAIN = 4 };
 static inline int64_t vb_codes_run_place(int64_t r, bool long_runs) {
-    if (long_runs) return r / 32 * 32 + r % 16 / 4 * 8 + r % 32 / 16 * 4 + r % 4;
+    if (long_runs) return r / 4 * 8 + r % 4;
     return r / 8 * 8 + r % 2 * 4 + r % 8 / 2;
 }
 
 /* sums[r][i] = the sum of code * x * factor of `rows` rows of codes and n <= VB_CODES_LONG_N rows of x; up to
  * VB_CODES_PAST numbers behind these are written, too. Row i of x begins at x + i * row_of_x, aligned to 64 bytes, the
- * factors of its runs at factors + i * row_of_factors, of whole vectors or, of long runs, pairs. With AVX-512. */
+ * factors of its runs at factors + i * row_of_factors, of whole vectors. With AVX-512. */
 enum { VB_CODES_LONG_N = 4, VB_CODES_PAST = 8 };
 void vb_cpu_code_products(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
                           int64_t row_of_x, const int16_t *factors, int64_t row_of_factors, bool long_runs, int n);
@@ -83,7 +86,10 @@ void vb_cpu_code_products(float *sums, const uint8_t *w, int64_t stride, int64_t
 void vb_cpu_code_scaled_panel(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
                               const int16_t *factors, int n);
 
-/* sums[r] of one row of x with factors, for any number of rows of codes of any size. */
+/* sums[r] of one row of x with factors, for any number of rows of codes of any size: with AVX2; and with AVX-512, where
+ * the factors of even elements are four times themselves. */
+void vb_cpu_code_even_odd_lines(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
+                                const int16_t *factors);
 void vb_cpu_code_scaled_lines(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
                               const int16_t *factors);
 

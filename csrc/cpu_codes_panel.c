@@ -1,4 +1,4 @@
-/* cpu_codes_panel.c: two-bit codes by groups of 8, 4, 2 or 1 rows of activations whose vectors alternate, with AVX2:
+/* cpu_codes_panel.c: two-bit codes by groups of 8, 4, 3, 2 or 1 rows of activations whose vectors alternate, with AVX2:
  * exact sums, and sums with a factor for each run of activations (cpu_codes.h). */
 #include "cpu_codes_simd.h"
 
@@ -45,7 +45,7 @@ VB_TARGET_AVX2 VB_INLINE void fetch_panel(const uint8_t *w, int64_t stride, int6
     if (N == 8)
         _mm_prefetch((const char *)w + b + VB_CODES_PANEL_ROWS * stride, _MM_HINT_T1);
     else
-        fetch_ahead(w, bytes, b, R);
+        fetch_piece(w, stride, bytes, b, R);
 }
 
 /* The last bytes of R rows, where they fill no half of a vector. */
@@ -129,6 +129,7 @@ VB_TARGET_AVX2 VB_INLINE void panel_avx2(int32_t *sums, const uint8_t *w, int64_
     }
 SCALED(1, 8)
 SCALED(2, 4)
+SCALED(2, 3)
 SCALED(2, 2)
 SCALED(4, 1)
 
@@ -145,16 +146,21 @@ SCALED(4, 1)
     }
 PANEL(1, 8)
 PANEL(2, 4)
+PANEL(2, 3)
 PANEL(4, 2)
 PANEL(4, 1)
 
 void vb_cpu_code_scaled_panel(float *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
                               const int16_t *factors, int n) {
-    (n == 8 ? scaled_8 : n == 4 ? scaled_4 : n == 2 ? scaled_2 : scaled_1)(sums, w, stride, bytes, rows, x, factors);
+    typedef void panel(float *, const uint8_t *, int64_t, int64_t, int, const int8_t *, const int16_t *);
+    static panel *const all[] = {scaled_1, scaled_2, scaled_3, scaled_4};
+    (n == 8 ? scaled_8 : all[n - 1])(sums, w, stride, bytes, rows, x, factors);
 }
 
 void vb_cpu_code_panel(int32_t *sums, const uint8_t *w, int64_t stride, int64_t bytes, int rows, const int8_t *x,
                        int n) {
-    (n == 8 ? panel_8 : n == 4 ? panel_4 : n == 2 ? panel_2 : panel_1)(sums, w, stride, bytes, rows, x);
+    typedef void panel(int32_t *, const uint8_t *, int64_t, int64_t, int, const int8_t *);
+    static panel *const all[] = {panel_1, panel_2, panel_3, panel_4};
+    (n == 8 ? panel_8 : all[n - 1])(sums, w, stride, bytes, rows, x);
 }
 #endif

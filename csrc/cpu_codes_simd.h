@@ -9,9 +9,9 @@
 #include <immintrin.h>
 #endif
 
-/* How far ahead: of rows of up to SHORT bytes, four of which lie within that distance, and of longer ones. */
+/* How far ahead: of rows of up to VB_CODES_SHORT bytes, four of which lie within that distance, and of longer ones. */
 enum { VECTOR = VB_CODES_VECTOR, HALF = VECTOR / 2, X = VB_CODES_X };
-enum { SHORT = 1 << 10, AHEAD = 4 << 10, AHEAD_LONG = 8 << 10 };
+enum { SHORT = VB_CODES_SHORT, AHEAD = 4 << 10, AHEAD_LONG = 16 << 10 };
 
 #if VB_X86
 /* Fetches the lines to come, in the order of memory, while R rows of codes are at byte b. */
@@ -20,13 +20,31 @@ VB_TARGET_AVX2 VB_INLINE void fetch_ahead(const uint8_t *w, int64_t bytes, int64
     if (bytes <= SHORT)
         _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) _mm_prefetch(at + AHEAD + r * VECTOR, _MM_HINT_T0);
     else
-        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) _mm_prefetch(at + AHEAD_LONG + r * VECTOR, _MM_HINT_T1);
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+            _mm_prefetch(at + vb_max(AHEAD_LONG, R * bytes) + r * VECTOR, _MM_HINT_T1);
+}
+
+/* The same of a piece of rows, which lie `stride` bytes apart: of longer rows the same piece of later ones. */
+VB_TARGET_AVX2 VB_INLINE void fetch_piece(const uint8_t *w, int64_t stride, int64_t bytes, int64_t b, const int R) {
+    if (bytes == stride || stride <= SHORT) {
+        fetch_ahead(w, bytes, b, R);
+        return;
+    }
+    const int64_t later = (AHEAD_LONG / (VB_CODES_ROWS * stride) + 1) * VB_CODES_ROWS * stride;
+    _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
+        _mm_prefetch((const char *)w + r * stride + b + later, _MM_HINT_T1);
 }
 
 /* The sums of four vectors' elements. */
 VB_TARGET_AVX2 VB_INLINE __m128i reduce_avx2(__m256i a, __m256i b, __m256i c, __m256i d) {
     const __m256i s = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
     return _mm_add_epi32(_mm256_castsi256_si128(s), _mm256_extracti128_si256(s, 1));
+}
+
+/* Keeps a vector in a register, in place of reading it for each use. */
+VB_TARGET_AVX512 VB_INLINE __m512i held(__m512i x) {
+    __asm__("" : "+v"(x));
+    return x;
 }
 
 /* Keeps the compiler from adding up in another order, for which it has too few registers. */
@@ -50,19 +68,13 @@ VB_TARGET_AVX2 VB_INLINE __m256i products_of_half(const __m256i q[4], const int8
         _mm256_add_epi16(_mm256_maddubs_epi16(q[2], a[4]), _mm256_maddubs_epi16(q[3], a[6])));
 }
 
-/* R rows of codes from byte b on, 0 behind the end of a row. Of a piece of longer rows the same piece of later rows is
- * fetched. */
+/* R rows of codes from byte b on, 0 behind the end of a row. */
 VB_TARGET_AVX512 VB_INLINE void load_codes(__m512i codes[4], const uint8_t *w, int64_t stride, int64_t bytes, int64_t b,
                                            const int R) {
     const __mmask64 live = bytes - b >= VECTOR ? ~0ull : (1ull << (bytes - b)) - 1;
-    const int64_t later = (AHEAD_LONG / (VB_CODES_ROWS * stride) + 1) * VB_CODES_ROWS * stride;
     _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
         codes[r] = _mm512_maskz_loadu_epi8(live, w + r * stride + b);
-    if (bytes == stride || stride <= SHORT)
-        fetch_ahead(w, bytes, b, R);
-    else
-        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++)
-            _mm_prefetch((const char *)w + r * stride + b + later, _MM_HINT_T1);
+    fetch_piece(w, stride, bytes, b, R);
 }
 
 /* The sums of four vectors' elements, of 512 bits. */

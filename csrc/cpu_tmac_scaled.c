@@ -14,8 +14,9 @@
 
 enum { MOST_CODE = 127, MOST_FACTOR = VB_CODES_FACTOR, RUN = VB_CODES_RUN, LONG = VB_CODES_LONG_RUN };
 enum { LINES = 64 };
-/* Of a vector; bytes of a row of codes up to which a first-level cache has eight columns and their factors, or four. */
-enum { FACTORS = VB_CODES_X / RUN, NEAR = 640, FOUR_NEAR = 1536 };
+/* Of a vector; bytes of a row of codes up to which a first-level cache has eight columns and their factors, with AVX2,
+ * or a column alone, with AVX-512. */
+enum { FACTORS = VB_CODES_X / RUN, NEAR = 640, ONE_NEAR = 5376 };
 
 typedef struct scaled_job {
     const vb_tmac_matmul_args *a;
@@ -31,6 +32,7 @@ typedef struct scaled_job {
     int64_t worker_bytes;
     bool products;  /* with AVX-512, of several columns or groups */
     bool long_runs; /* of these */
+    bool even_odd;  /* with AVX-512, of one column and group, whose rows are not short */
     vb_simd simd;
 } scaled_job;
 
@@ -59,24 +61,22 @@ VB_TARGET_AVX2 static inline __m256 greatest_of_eight(const __m256 v[8]) {
                          _mm256_permute2f128_ps(fours[0], fours[1], 0x31));
 }
 
-/* Run r of eight: neighbours, or, where a run has two slots, of each sixteen these pairs of elements: 0, 4, 2, 6, or 1,
- * 5, 3, 7. */
-VB_TARGET_AVX2 VB_INLINE __m256 run_of(const float *h, int r, const bool slots) {
-    if (!slots) return _mm256_loadu_ps(h + r * RUN);
-    const __m256d first = _mm256_loadu_pd((const double *)(h + r / 2 * 2 * RUN));
-    const __m256d last = _mm256_loadu_pd((const double *)(h + r / 2 * 2 * RUN + RUN));
-    return _mm256_castpd_ps(r % 2 ? _mm256_unpackhi_pd(first, last) : _mm256_unpacklo_pd(first, last));
+/* Run r of eight: neighbours, or the even or odd ones of sixteen, of which 4 to 7 and 8 to 11 change places. */
+VB_TARGET_AVX2 VB_INLINE __m256 run_of(const float *h, int r, const bool even_odd) {
+    if (!even_odd) return _mm256_loadu_ps(h + r * RUN);
+    const __m256 first = _mm256_loadu_ps(h + r / 2 * 2 * RUN), last = _mm256_loadu_ps(h + r / 2 * 2 * RUN + RUN);
+    return r % 2 ? _mm256_shuffle_ps(first, last, 0xdd) : _mm256_shuffle_ps(first, last, 0x88);
 }
 
 /* Rounds eight runs in units: their codes, their factors, and total += the products of both. */
 VB_TARGET_AVX2 VB_INLINE __m256i round_eight(int8_t *codes, int16_t *factors, const float *h, float in_units,
-                                             __m256i total, const bool slots) {
+                                             __m256i total, const bool even_odd) {
     const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff)), units = _mm256_set1_ps(in_units);
     const __m256i in_order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    const __m256i elements = _mm256_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 10, 11, 6, 7, 14, 15, 0, 1, 8, 9, 4, 5,
-                                              12, 13, 2, 3, 10, 11, 6, 7, 14, 15);
+    const __m256i elements = _mm256_setr_epi8(0, 8, 1, 9, 4, 12, 5, 13, 2, 10, 3, 11, 6, 14, 7, 15, 0, 8, 1, 9, 4, 12,
+                                              5, 13, 2, 10, 3, 11, 6, 14, 7, 15);
     __m256 v[8];
-    for (int r = 0; r < 8; r++) v[r] = _mm256_and_ps(run_of(h, r, slots), magnitude);
+    for (int r = 0; r < 8; r++) v[r] = _mm256_and_ps(run_of(h, r, even_odd), magnitude);
     /* A NaN or an infinity is in the unit; codes are of no matter then. */
     const __m256 least = _mm256_mul_ps(_mm256_mul_ps(greatest_of_eight(v), units), _mm256_set1_ps(1.0f / MOST_CODE));
     const __m256 factor = _mm256_min_ps(_mm256_max_ps(_mm256_ceil_ps(least), _mm256_set1_ps(1)),
@@ -90,13 +90,14 @@ VB_TARGET_AVX2 VB_INLINE __m256i round_eight(int8_t *codes, int16_t *factors, co
         for (int r = 0; r < 4; r++) {
             const int run = 4 * half + r;
             const __m256 scale = _mm256_permutevar8x32_ps(inverse, _mm256_set1_epi32(run));
-            q[r] = _mm256_cvtps_epi32(_mm256_mul_ps(run_of(h, run, slots), scale));
+            q[r] = _mm256_cvtps_epi32(_mm256_mul_ps(run_of(h, run, even_odd), scale));
         }
         const __m256i mixed = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
         const __m256i bytes = _mm256_permutevar8x32_epi32(mixed, in_order);
         const __m256i sums =
             _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
-        _mm256_storeu_si256((__m256i *)(codes + 4 * half * RUN), slots ? _mm256_shuffle_epi8(bytes, elements) : bytes);
+        _mm256_storeu_si256((__m256i *)(codes + 4 * half * RUN),
+                            even_odd ? _mm256_shuffle_epi8(bytes, elements) : bytes);
         total = _mm256_add_epi64(total, _mm256_mul_epi32(_mm256_sub_epi64(sums, _mm256_set1_epi64x(128 * RUN)),
                                                          _mm256_cvtepi32_epi64(four[half])));
     }
@@ -108,18 +109,18 @@ static inline int64_t runs_of(int64_t k) { return (k + LONG - 1) / LONG * 2; }
 
 /* Rounds k values, at most of one piece, in units: codes[k], a factor for each run, and the sum of their products. */
 VB_TARGET_AVX2 VB_INLINE float round_runs(int8_t *codes, int16_t *factors, const float *h, int64_t k, float unit,
-                                          const bool slots) {
+                                          const bool even_odd) {
     const float in_units = unit > 0 ? 1.0f / unit : 0.0f;
     __m256i totals = _mm256_setzero_si256();
     int64_t i = 0, lanes[4], total = 0;
     for (; i + 8 * RUN <= k; i += 8 * RUN)
-        totals = round_eight(codes + i, factors + i / RUN, h + i, in_units, totals, slots);
+        totals = round_eight(codes + i, factors + i / RUN, h + i, in_units, totals, even_odd);
     if (i < k) {
         float last[8 * RUN] = {0};
         int8_t last_codes[8 * RUN];
         int16_t last_factors[8];
         memcpy(last, h + i, (size_t)(k - i) * 4);
-        totals = round_eight(last_codes, last_factors, last, in_units, totals, slots);
+        totals = round_eight(last_codes, last_factors, last, in_units, totals, even_odd);
         memcpy(codes + i, last_codes, (size_t)(k - i));
         memcpy(factors + i / RUN, last_factors, (size_t)runs_of(k - i) * 2);
     }
@@ -209,15 +210,21 @@ VB_TARGET_AVX2 static void round_range(void *context, int worker, int64_t begin,
             int16_t *f = j->factors + (p * a->n * vectors + place.first) * FACTORS;
             for (int64_t v = 0; v < vectors; v++) memset(x + v * place.step * VB_CODES_X, 0, VB_CODES_X);
             const float of = most > 0x1p-100f ? unit : 0.0f;
-            j->totals[at] = j->long_runs  ? round_long_runs(codes, factors, h + first, k, of)
-                            : j->products ? round_runs(codes, factors, h + first, k, of, true)
-                                          : round_runs(codes, factors, h + first, k, of, false);
+            const bool apart = j->products || j->even_odd;
+            j->totals[at] = j->long_runs ? round_long_runs(codes, factors, h + first, k, of)
+                            : apart      ? round_runs(codes, factors, h + first, k, of, true)
+                                         : round_runs(codes, factors, h + first, k, of, false);
             vb_codes_arrange(x, place.step, codes, k, j->simd);
-            if (j->products) {
-                const int64_t runs = j->long_runs ? (k + LONG - 1) / LONG : runs_of(k);
+            if (apart) {
                 f = j->factors + at * j->row_of_factors;
                 memset(f, 0, (size_t)j->row_of_factors * sizeof *f);
-                for (int64_t r = 0; r < runs; r++) f[vb_codes_run_place(r, j->long_runs)] = factors[r];
+                if (j->long_runs)
+                    for (int64_t r = 0; r < (k + LONG - 1) / LONG; r++)
+                        for (int again = 0; again <= VB_CODES_AGAIN; again += VB_CODES_AGAIN)
+                            f[vb_codes_run_place(r, true) + again] = factors[r];
+                else
+                    for (int64_t r = 0; r < runs_of(k); r++)
+                        f[vb_codes_run_place(r, false)] = (int16_t)(factors[r] * (j->even_odd && r % 2 == 0 ? 4 : 1));
                 continue;
             }
             for (int64_t v = 0; v < vectors; v++) memset(f + v * place.step * FACTORS, 0, FACTORS * sizeof *f);
@@ -295,6 +302,7 @@ VB_TARGET_AVX2 static void panels_range(void *context, int worker, int64_t begin
             switch (columns = vb_codes_group(j->a->n - column)) {
             case 8: panel(j, row, rows, column, 8); break;
             case 4: panel(j, row, rows, column, 4); break;
+            case 3: panel(j, row, rows, column, 3); break;
             case 2: panel(j, row, rows, column, 2); break;
             default: panel(j, row, rows, column, 1);
             }
@@ -311,8 +319,8 @@ static void lines_range(void *context, int worker, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row += LINES) {
         const int rows = (int)vb_min(LINES, end - row);
         float sums[LINES];
-        vb_cpu_code_scaled_lines(sums, (const uint8_t *)a->weights + row * j->row_bytes, j->row_bytes, j->row_bytes,
-                                 rows, j->x, j->factors);
+        (j->even_odd ? vb_cpu_code_even_odd_lines : vb_cpu_code_scaled_lines)(
+            sums, (const uint8_t *)a->weights + row * j->row_bytes, j->row_bytes, j->row_bytes, rows, j->x, j->factors);
         for (int r = 0; r < rows; r++)
             a->out[row + r] = (sums[r] - total) * (a->scales ? a->scales[row + r] : 1.0f) * j->units[0];
     }
@@ -324,13 +332,17 @@ vb_status vb_cpu_tmac_scaled(const vb_tmac_matmul_args *args, vb_simd simd, vb_s
     job.group_bytes = (job.row_bytes + a->groups - 1) / a->groups;
     job.products = job.simd == VB_SIMD_AVX512 && (a->n > 1 || a->groups > 1);
     job.long_runs = job.products && !(a->normed && a->norm);
+    job.even_odd = job.simd == VB_SIMD_AVX512 && !job.products && job.row_bytes > VB_CODES_SHORT;
     job.piece_bytes = VB_CODES_PIECE;
-    if (job.products || a->n >= 8)
-        job.piece_bytes = vb_codes_panel_bytes(job.group_bytes, job.products ? FOUR_NEAR : NEAR);
+    if (job.products) {
+        const int64_t parts = (a->n + VB_CODES_LONG_N - 1) / VB_CODES_LONG_N, together = (a->n + parts - 1) / parts;
+        job.piece_bytes = vb_codes_panel_bytes(job.group_bytes, vb_min(ONE_NEAR / together, VB_CODES_PIECE));
+    } else if (a->n > 1)
+        job.piece_bytes = vb_codes_panel_bytes(job.group_bytes, a->n >= 8 ? NEAR : VB_CODES_PIECE);
     job.pieces_a_group = (job.group_bytes + job.piece_bytes - 1) / job.piece_bytes;
     job.pieces = job.pieces_a_group * a->groups;
     job.row_of_x = vb_codes_vectors(vb_min(job.group_bytes, job.piece_bytes)) * VB_CODES_X;
-    job.row_of_factors = job.long_runs ? (job.row_of_x / LONG + 31) / 32 * 32 : job.row_of_x / RUN;
+    job.row_of_factors = job.row_of_x / RUN;
     const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);
     int64_t rows, x, workers, elements, bytes;
     if (__builtin_mul_overflow(job.pieces, a->n, &rows) ||
