@@ -334,7 +334,7 @@ static void table_range(void *context, int worker, int64_t begin, int64_t end) {
 typedef struct take_job {
     float *h;
     const float *x; /* of the first column */
-    int64_t k, n, columns;
+    int64_t k, n, columns, readable; /* numbers from x on */
 } take_job;
 
 /* Rows begin to end - 1 of the activations; so many of these at a time stay in a cache. */
@@ -346,18 +346,19 @@ static void take_range(void *context, int worker, int64_t begin, int64_t end) {
         const int64_t behind = vb_min(near + NEAR, end);
         int64_t c = 0;
 #if VB_X86
-        while (c < j.columns && j.columns >= 4) { /* the last four where fewer are left */
-            c = vb_min(c, j.columns - 4);
+        while (c < j.columns) { /* the last four where fewer are left; fewer columns are read with what follows them */
+            c = vb_max(vb_min(c, j.columns - 4), 0);
+            const int live = (int)vb_min(j.columns, 4);
             int64_t k = near;
-            for (; k + 4 <= behind; k += 4) {
+            for (; k + 4 <= behind && (k + 3) * j.n + c + 4 <= j.readable; k += 4) {
                 __m128 row[4];
                 for (int i = 0; i < 4; i++) row[i] = _mm_loadu_ps(j.x + (k + i) * j.n + c);
                 _MM_TRANSPOSE4_PS(row[0], row[1], row[2], row[3]);
-                for (int i = 0; i < 4; i++) _mm_storeu_ps(j.h + (c + i) * j.k + k, row[i]);
+                for (int i = 0; i < live; i++) _mm_storeu_ps(j.h + (c + i) * j.k + k, row[i]);
             }
             for (; k < behind; k++)
-                for (int i = 0; i < 4; i++) j.h[(c + i) * j.k + k] = j.x[k * j.n + c + i];
-            c += 4;
+                for (int i = 0; i < live; i++) j.h[(c + i) * j.k + k] = j.x[k * j.n + c + i];
+            c += live;
         }
 #endif
         for (; c < j.columns; c++)
@@ -371,7 +372,7 @@ void vb_cpu_tmac_take(float *h, const vb_tmac_matmul_args *a, int64_t column, in
         memcpy(h, a->activations, (size_t)a->k * 4);
         return;
     }
-    take_job job = {h, a->activations + column, a->k, a->n, columns};
+    take_job job = {h, a->activations + column, a->k, a->n, columns, a->k * a->n - column};
     const int64_t threads = vb_cpu_pool_threads(vb_cpu_device_of(stream)->pool);
     vb_cpu_parallel(stream, a->k, vb_max((a->k + threads - 1) / threads, LEAST / vb_max(columns, 1)), take_range, &job);
 }

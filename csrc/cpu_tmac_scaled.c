@@ -191,6 +191,19 @@ VB_TARGET_AVX512 static float round_long_runs(int8_t *codes, int16_t *factors, c
     return (float)_mm512_reduce_add_epi64(_mm512_add_epi64(low, high));
 }
 
+/* Puts the factors of so many runs of eight where vb_codes_run_place says, those of even elements four times themselves
+ * where that is asked for. */
+VB_TARGET_AVX2 static void place_factors(int16_t *to, const int16_t *factors, int64_t runs, bool fourfold) {
+    const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    const __m128i even = _mm_set1_epi16(fourfold ? 4 : 1), odd = _mm_set1_epi16(1);
+    for (int64_t r = 0; r < runs; r += 8) {
+        int16_t last[8] = {0};
+        const int16_t *const from = runs - r >= 8 ? factors + r : memcpy(last, factors + r, (size_t)(runs - r) * 2);
+        const __m128i v = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)from), order);
+        _mm_storeu_si128((__m128i *)(to + r), _mm_mullo_epi16(v, _mm_unpacklo_epi64(even, odd)));
+    }
+}
+
 VB_TARGET_AVX2 static void round_range(void *context, int worker, int64_t begin, int64_t end) {
     const scaled_job *j = context;
     const vb_tmac_matmul_args *a = j->a;
@@ -208,7 +221,7 @@ VB_TARGET_AVX2 static void round_range(void *context, int worker, int64_t begin,
             const vb_codes_place place = vb_codes_place_of(column, a->n, vectors, j->simd);
             int8_t *x = j->x + (p * a->n * vectors + place.first) * VB_CODES_X;
             int16_t *f = j->factors + (p * a->n * vectors + place.first) * FACTORS;
-            for (int64_t v = 0; v < vectors; v++) memset(x + v * place.step * VB_CODES_X, 0, VB_CODES_X);
+            for (int64_t v = k / VB_CODES_X; v < vectors; v++) memset(x + v * place.step * VB_CODES_X, 0, VB_CODES_X);
             const float of = most > 0x1p-100f ? unit : 0.0f;
             const bool apart = j->products || j->even_odd;
             j->totals[at] = j->long_runs ? round_long_runs(codes, factors, h + first, k, of)
@@ -218,13 +231,14 @@ VB_TARGET_AVX2 static void round_range(void *context, int worker, int64_t begin,
             if (apart) {
                 f = j->factors + at * j->row_of_factors;
                 memset(f, 0, (size_t)j->row_of_factors * sizeof *f);
+                const int64_t all = (k + LONG - 1) / LONG;
                 if (j->long_runs)
-                    for (int64_t r = 0; r < (k + LONG - 1) / LONG; r++)
+                    for (int64_t r = 0; r < all; r += VB_CODES_AGAIN)
                         for (int again = 0; again <= VB_CODES_AGAIN; again += VB_CODES_AGAIN)
-                            f[vb_codes_run_place(r, true) + again] = factors[r];
+                            memcpy(f + vb_codes_run_place(r, true) + again, factors + r,
+                                   (size_t)vb_min(VB_CODES_AGAIN, all - r) * sizeof *f);
                 else
-                    for (int64_t r = 0; r < runs_of(k); r++)
-                        f[vb_codes_run_place(r, false)] = (int16_t)(factors[r] * (j->even_odd && r % 2 == 0 ? 4 : 1));
+                    place_factors(f, factors, runs_of(k), j->even_odd);
                 continue;
             }
             for (int64_t v = 0; v < vectors; v++) memset(f + v * place.step * FACTORS, 0, FACTORS * sizeof *f);
