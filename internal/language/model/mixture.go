@@ -25,12 +25,13 @@ type mixture struct {
 
 const maxExperts = 1024 // the limit of tensor.Route
 
-// readMixture reads the keys of experts; gating and normalized are the architecture's, where the file says nothing.
+// readMixture reads the keys of experts; gating and normalized are the architecture's, where the file says nothing. Widths that
+// the first converters did not write are those of the tensors.
 func (r *reader) readMixture(c *Config, gating tensor.Gating, normalized bool) {
 	m := &mixture{
 		experts:    r.size("expert_count", maxExperts),
 		used:       r.size("expert_used_count", maxExperts),
-		width:      r.sizeOr("expert_feed_forward_length", c.FeedForward, maxWidth),
+		width:      r.sizeOr("expert_feed_forward_length", r.columns(c, "ffn_down_exps.weight", c.FeedForward), maxWidth),
 		dense:      r.sizeOr("leading_dense_block_count", 0, c.Layers),
 		gating:     gating,
 		normalized: r.boolOr("expert_weights_norm", normalized),
@@ -39,6 +40,9 @@ func (r *reader) readMixture(c *Config, gating tensor.Gating, normalized bool) {
 		groupsUsed: r.sizeOr("expert_group_used_count", 0, maxExperts),
 	}
 	shared := m.width * r.sizeOr("expert_shared_count", 0, maxExperts)
+	if shared == 0 {
+		shared = r.columns(c, "ffn_down_shexp.weight", 0)
+	}
 	m.sharedWidth = r.sizeOr("expert_shared_feed_forward_length", shared, maxWidth)
 	switch kind := r.sizeOr("expert_gating_func", 0, math.MaxInt32); kind {
 	case 0:
@@ -73,6 +77,16 @@ func (r *reader) readMixture(c *Config, gating tensor.Gating, normalized bool) {
 			r.prefix+"expert_group_*", m.groupsUsed, m.groups, m.experts, m.used))
 	}
 	c.mixture = m
+}
+
+// columns returns how many columns a tensor has in the first layer with such a one, and the default where none has.
+func (r *reader) columns(c *Config, within string, def int) int {
+	for i := range c.Layers {
+		if t, err := r.f.Tensor(fmt.Sprintf("blk.%d.%s", i, within)); err == nil && len(t.Dims) > 1 {
+			return t.Dims[0]
+		}
+	}
+	return def
 }
 
 // choice says how experts are chosen; bias may be nil.

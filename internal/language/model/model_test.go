@@ -244,6 +244,29 @@ func TestFirstFilesOfGemma2HaveItsBounds(t *testing.T) {
 	}
 }
 
+// TestWidthsOfExpertsAreThoseOfTensors: the first converters of mixtures did not write them.
+func TestWidthsOfExpertsAreThoseOfTensors(t *testing.T) {
+	f, err := gguf.Open(filepath.Join(testdata.Path(t, "models"), "tiny-qwen2moe.gguf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	want, err := ReadConfig(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := gguf.FromBytes(testmodel.Bytes(testmodel.Copy(f, testmodel.Without("qwen2moe.expert_feed_forward_length",
+		"qwen2moe.expert_shared_feed_forward_length"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := ReadConfig(first)
+	if err != nil || c.mixture.width != want.mixture.width || c.mixture.sharedWidth != want.mixture.sharedWidth ||
+		c.FeedForward == c.mixture.width {
+		t.Errorf("%+v, %v, want %+v", c, err, want.mixture)
+	}
+}
+
 // without returns a tiny llama without one key or tensor.
 func without(t *testing.T, name string) *gguf.File {
 	t.Helper()
