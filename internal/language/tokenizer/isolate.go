@@ -115,6 +115,19 @@ func operators(more string) stage {
 	})
 }
 
+// digitBytes is a run of bytes that are digits in GPT-2's alphabet of bytes, which has some beyond ASCII as ², ³, ¹, ¼, ½
+// and ¾, or a run of others. Falcon's tokenizer takes digits apart when bytes are characters of that alphabet already.
+func digitBytes(s string) int {
+	digit := func(b byte) bool {
+		return '0' <= b && b <= '9' || b == 0xb2 || b == 0xb3 || b == 0xb9 || 0xbc <= b && b <= 0xbe
+	}
+	n := 1
+	for n < len(s) && digit(s[n]) == digit(s[0]) {
+		n++
+	}
+	return n
+}
+
 // threeDigits is [0-9][0-9][0-9].
 func threeDigits(s string) int {
 	count := 0

@@ -103,7 +103,7 @@ var (
 		},
 		"tiny_aya": preCohere, "cohere2moe": preCohere, "cohere2_moe": preCohere,
 
-		"falcon": {stages: []stage{operators("`"), cut(gpt2), cut(threeDigits)}},
+		"falcon": {stages: []stage{operators("`"), cut(gpt2), cut(digitBytes), cut(threeDigits)}},
 
 		"deepseek-v3": preDeepseek3, "hunyuan-dense": preDeepseek3, "joyai-llm": preDeepseek3, "hy_v4": preDeepseek3,
 		"deepseek-coder": {stages: []stage{newline1, spacedLetters, spacedPunct, cjk1, number1}},

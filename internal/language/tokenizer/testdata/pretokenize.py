@@ -5,7 +5,7 @@ import json
 import random
 
 from tokenizers import Regex
-from tokenizers.pre_tokenizers import Sequence, Split
+from tokenizers.pre_tokenizers import ByteLevel, Digits, Punctuation, Sequence, Split
 
 CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 REST = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -38,7 +38,7 @@ EXPRESSIONS = {
         DEEPSEEK,
     ],
     "deepseek-coder": [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-\ud7ff]+", r"\p{N}"],
-    "falcon": [r"[\p{P}$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]"],
+    "falcon": [Punctuation("contiguous"), ByteLevel(add_prefix_space=False), Digits(), "[0-9][0-9][0-9]"],  # digits of bytes
     "default": [r"[\p{P}$+<=>^~|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"],
     "bloom": [r" ?[^(\s|.,!?…。，、।۔،)]+"],
     "minicpm5": [r"\p{N}{1,3}", cl100k("+")],
@@ -81,14 +81,14 @@ PARTS = [
 
 def main():
     random.seed(20)
-    splitters = {n: Sequence([Split(Regex(e), "isolated") for e in es]) for n, es in EXPRESSIONS.items()}
+    splitters = {n: Sequence([Split(Regex(e), "isolated") if isinstance(e, str) else e for e in es]) for n, es in EXPRESSIONS.items()}
     texts = ["Hello  World's 12345 日本ABCdef\n\n x… /\r\n\t y"]
     for _ in range(160):
         parts = random.sample(PARTS, random.randint(2, 12))
         texts.append("".join(random.choice(parts) for _ in range(random.randint(2, 14))))
     rows = []
     for text in texts:
-        pieces = {n: [len(p.encode()) for p, _ in s.pre_tokenize_str(text)] for n, s in splitters.items()}
+        pieces = {n: [len(p if n == "falcon" else p.encode()) for p, _ in s.pre_tokenize_str(text)] for n, s in splitters.items()}
         assert all(sum(p) == len(text.encode()) for p in pieces.values())
         rows.append(json.dumps({"text": text, "pieces": pieces}, separators=(",", ":")))
     with open("pretokenize.json", "w", encoding="utf-8") as f:
