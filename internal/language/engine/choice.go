@@ -38,7 +38,7 @@ type likeliest struct {
 }
 
 func (l *likeliest) open(s *gpu.Stream, rows int) (err error) {
-	part := (rows + 3) &^ 3 // whole vectors
+	part := wholeVectors(rows)
 	if l.memory, err = tensor.NewArena(s, tensor.I32.Bytes(4*part)); err != nil {
 		return err
 	}
@@ -63,10 +63,14 @@ func (l *likeliest) find(m *model.Model, w *model.Workspace, hidden *tensor.Tens
 	m.Likeliest(w, hidden, ids, values)
 }
 
-// of returns where the ids of so many rows go, and their logits.
+// of returns where the ids of so many rows go, and their logits, which begin at a whole vector as kernels want it.
 func (l *likeliest) of(rows int) (ids, logits *tensor.Tensor) {
-	return l.ids.Slice(0, rows), l.logits.Slice(rows, 2*rows).Reshape(rows, 1)
+	at := wholeVectors(rows)
+	return l.ids.Slice(0, rows), l.logits.Slice(at, at+rows).Reshape(rows, 1)
 }
+
+// wholeVectors returns the next multiple of a vector's elements.
+func wholeVectors(n int) int { return (n + 3) &^ 3 }
 
 // rowSet is a set of rows of a step, of which there are at most MaxSequences.
 type rowSet uint64
@@ -167,7 +171,7 @@ func (r *runner) fetch(key stepKey) error {
 	case 0:
 		return nil
 	case 1:
-		return r.results.Start(r.likeliest.ids.Slice(0, 2*key.rows))
+		return r.results.Start(r.likeliest.ids.Slice(0, wholeVectors(key.rows)+key.rows))
 	}
 	return r.results.Start(r.topIDs.Slice(0, key.rows), r.topValues.Slice(0, key.rows))
 }
@@ -190,10 +194,14 @@ func (r *runner) choices(key stepKey, chooser func(row int) Chooser) ([]int32, e
 	if err != nil {
 		return nil, err
 	}
+	logits := words[n*k:]
+	if k == 1 {
+		logits = words[wholeVectors(n):]
+	}
 	for i := range next {
 		c := chooser(i)
 		own := r.candidates(c)
-		values, ids := unpack(words[(n+i)*k:(n+i)*k+own], words[i*k:i*k+own])
+		values, ids := unpack(logits[i*k:i*k+own], words[i*k:i*k+own])
 		next[i] = pick(c, values, ids)
 	}
 	return next, r.model.Intact()
