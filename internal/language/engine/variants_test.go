@@ -105,6 +105,80 @@ func TestExpertsInOneTensorAreThoseInTwo(t *testing.T) {
 	}
 }
 
+// TestOlderFilesOfDeepseek2 computes golden models whose heads' keys and values are made by one tensor, as converters before
+// April 2025 wrote them, and by keys that say nothing of what is compressed.
+func TestOlderFilesOfDeepseek2(t *testing.T) {
+	dir := testdata.Path(t, "models")
+	for _, name := range []string{"tiny-deepseek2-v2", "tiny-deepseek2-v3"} {
+		golden := readGolden(t, dir, name)
+		f, err := gguf.Open(filepath.Join(dir, name+".gguf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		data := testmodel.Bytes(olderDeepseek2(t, f))
+		eachDevice(t, func(t *testing.T, d *gpu.Device) {
+			m := splitInMemory(t, []*gpu.Device{d}, data, model.Placement{})
+			defer m.Close()
+			s := newSession(t, m, Options{Context: 128, KVType: tensor.F32, LogitRows: 16})
+			defer s.Close()
+			if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= f32Tolerance) {
+				t.Errorf("%s: logits differ by %g", name, w)
+			}
+		})
+	}
+}
+
+// olderDeepseek2 returns a copy of a file with each head's rows of attn_k_b, transposed, before those of attn_v_b.
+func olderDeepseek2(t *testing.T, f *gguf.File) *gguf.Writer {
+	const prefix = "deepseek2.attention."
+	get := func(key string) uint32 {
+		v, err := f.Uint(prefix + key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return uint32(v)
+	}
+	rank, value, heads := int(get("kv_lora_rank")), int(get("value_length_mla")), int(get("head_count"))
+	edit := testmodel.Without(prefix+"key_length_mla", prefix+"value_length_mla", prefix+"head_count_kv", prefix+"key_length",
+		prefix+"value_length")
+	edit.Tensor = func(w *gguf.Writer, k *gguf.Tensor, data []byte) {
+		if strings.Contains(k.Name, ".attn_v_b.") {
+			return
+		}
+		name, ok := strings.CutSuffix(k.Name, ".attn_k_b.weight")
+		if !ok {
+			w.AddTensor(k.Name, k.Type, k.Dims, data)
+			return
+		}
+		v, err := f.Tensor(name + ".attn_v_b.weight")
+		if err != nil {
+			t.Fatal(err)
+		}
+		values, err := f.Data(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		still := k.Dims[0]
+		var both []byte
+		for h := range heads {
+			for row := range still {
+				for col := range rank {
+					at := 4 * ((h*rank+col)*still + row)
+					both = append(both, data[at:at+4]...)
+				}
+			}
+			both = append(both, values[4*h*value*rank:4*(h+1)*value*rank]...)
+		}
+		w.AddTensor(name+".attn_kv_b.weight", k.Type, []int{rank, heads * (still + value)}, both)
+	}
+	w := testmodel.Copy(f, edit)
+	w.Set(prefix+"head_count_kv", get("head_count"))
+	w.Set(prefix+"key_length", get("key_length_mla"))
+	w.Set(prefix+"value_length", get("value_length_mla"))
+	return w
+}
+
 // TestWindowsMayBeGivenByTheirPeriod computes golden models whose layers with a window follow from one number, as newer
 // converters write it.
 func TestWindowsMayBeGivenByTheirPeriod(t *testing.T) {

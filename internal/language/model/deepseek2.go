@@ -1,7 +1,6 @@
 package model
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -20,10 +19,6 @@ var deepseek2 = architecture{
 	name: "deepseek2", example: "DeepSeek V2 Lite, V3, R1, GLM 4.7 Flash", tested: transformers523,
 	rope: kernel.RoPEInterleaved, latent: true,
 	read: func(r *reader, c *Config) {
-		if r.f.HasTensor("blk.0.attn_kv_b.weight") {
-			r.fail(errors.New("keys and values of heads in one tensor (attn_kv_b), as converters wrote them before April 2025: not supported; " +
-				"take a newer file of the model"))
-		}
 		gating := tensor.GatingSoftmax
 		if r.f.HasTensor(fmt.Sprintf("blk.%d.exp_probs_b.bias", r.sizeOr("leading_dense_block_count", 0, c.Layers))) {
 			gating = tensor.GatingSigmoid // files of GLM 4.7 Flash do not say so
@@ -48,14 +43,21 @@ var deepseek2 = architecture{
 		if i >= c.mixture.dense {
 			feedForward = slices.Concat(c.mixture.tensors(c, l, absent), c.mixture.shared(c, l, absent))
 		}
+		keyUp := matrix("attn_k_b.weight", t.rank, t.still, required, &l.keyUp).each(c.Heads)
+		valueUp := matrix("attn_v_b.weight", t.value, t.rank, required, &l.valueUp).each(c.Heads)
+		if t.together {
+			both := t.still + t.value
+			keyUp = matrix("attn_kv_b.weight", t.rank, t.still, required, &l.keyUp).part(0, both).inOne(c.Heads).transposed()
+			valueUp = matrix("attn_kv_b.weight", t.value, t.rank, required, &l.valueUp).part(t.still, both).inOne(c.Heads)
+		}
 		return slices.Concat(
 			[]spec{vector("attn_norm.weight", c.Hidden, required, &l.attnNorm)},
 			queries,
 			[]spec{
 				matrix("attn_kv_a_mqa.weight", t.rank+t.rotated, c.Hidden, required, &l.k),
 				vector("attn_kv_a_norm.weight", t.rank, required, &l.kNorm),
-				matrix("attn_k_b.weight", t.rank, t.still, required, &l.keyUp).each(c.Heads),
-				matrix("attn_v_b.weight", t.value, t.rank, required, &l.valueUp).each(c.Heads),
+				keyUp,
+				valueUp,
 				matrix("attn_output.weight", c.Hidden, c.Heads*t.value, required, &l.output),
 				vector("ffn_norm.weight", c.Hidden, required, &l.ffnNorm),
 			},
@@ -98,24 +100,32 @@ var deepseek2 = architecture{
 
 // latent gives the sizes of multi-head latent attention.
 type latent struct {
-	queryRank int // of the compressed queries, 0 where they are not
-	rank      int // of the compressed keys and values
-	still     int // elements of a head's keys that do not rotate
-	rotated   int // elements that do, one row for all heads
-	value     int // elements of a head's values
+	queryRank int  // of the compressed queries, 0 where they are not
+	rank      int  // of the compressed keys and values
+	still     int  // elements of a head's keys that do not rotate
+	rotated   int  // elements that do, one row for all heads
+	value     int  // elements of a head's values
+	together  bool // the file has, for each head, what makes its keys and what makes its values in one tensor
 	scale     float32
 }
 
+// readLatent reads the sizes. Converters before April 2025 gave those of the heads as if nothing were compressed.
 func (r *reader) readLatent(c *Config) {
 	t := &latent{
 		queryRank: r.sizeOr("attention.q_lora_rank", 0, maxWidth),
 		rank:      r.size("attention.kv_lora_rank", maxLatentDim),
 		rotated:   c.RoPE.Dim,
-		value:     r.size("attention.value_length_mla", maxLatentDim),
+		together:  r.f.HasTensor("blk.0.attn_kv_b.weight"),
 	}
-	key := r.size("attention.key_length_mla", maxLatentDim)
+	key := c.HeadDim
+	if t.together {
+		t.value = r.size("attention.value_length", maxLatentDim)
+		c.HeadDim, c.KVHeads = t.rank+t.rotated, 1
+	} else {
+		key, t.value = r.size("attention.key_length_mla", maxLatentDim), r.size("attention.value_length_mla", maxLatentDim)
+	}
 	t.still = key - t.rotated
-	if r.err == nil && (t.still < 1 || t.rank+t.rotated != c.HeadDim || c.KVHeads != 1) {
+	if r.err == nil && (t.still < 1 || t.rank+t.rotated != c.HeadDim || c.HeadDim > maxLatentDim || c.KVHeads != 1) {
 		r.fail(fmt.Errorf("keys %q do not fit: key_length %d, key_length_mla %d, kv_lora_rank %d, %d rotated, head_count_kv %d",
 			r.prefix+"attention.*", c.HeadDim, key, t.rank, t.rotated, c.KVHeads))
 		t.still = 1

@@ -253,6 +253,8 @@ func (c *Config) place(found map[string]*gguf.Tensor, d *gpu.Device, context int
 		switch {
 		case w.rows == 0 && kernel.DType(w.stored.Type) != kernel.F32, w.packed, w.halves:
 			p.staging = max(p.staging, w.size)
+		case w.turned: // and as F32 before it is turned
+			p.staging = max(p.staging, tensor.Aligned(w.size)+tensor.Aligned(w.bytes))
 		}
 		if w.inFile {
 			p.model += w.bytes
@@ -302,6 +304,8 @@ func (c *Config) placeWeight(stored *gguf.Tensor, bound *weight, d *gpu.Device, 
 		w.inFile = usable && t == kernel.F32
 	case w.twoBits:
 		w.bytes = w.twoBitBytes()
+	case w.turned: // becomes F32, as blocks lie along the rows of the file
+		w.bytes = kernel.F32.Bytes(w.experts * w.rows * w.cols)
 	case w.experts > 0 && !w.chosen: // small
 		w.inFile = usable
 	case c.Rounds() && w.cols <= exactColumns:
@@ -405,6 +409,7 @@ func (l *loader) load(ctx context.Context, p *plan) (err error) {
 func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err error) {
 	m, stored := l.model, kernel.DType(w.stored.Type)
 	shape := w.shape()
+	inFile := shape // of these rows as the file has them
 	if w.inFile {
 		if t, err = l.inFile(w, shape); err == nil {
 			m.mapped = append(m.mapped, t)
@@ -432,6 +437,10 @@ func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err 
 		rearrange = func(dst, src *tensor.Tensor) error {
 			return tensor.Try(func() { tensor.ConvertInto(dst, src) })
 		}
+	case w.turned:
+		inFile = []int{w.experts, w.cols, w.rows}
+		t, err = m.memory.New(tensor.F32, shape...)
+		rearrange = turn
 	default:
 		t, err = m.memory.New(stored, shape...)
 		if err != nil {
@@ -444,7 +453,7 @@ func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err 
 		return nil, nil, err
 	}
 	if m.device.Info().HostMemory {
-		src, err := l.inFile(w, shape)
+		src, err := l.inFile(w, inFile)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -452,12 +461,25 @@ func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err 
 		return t, nil, rearrange(t, src)
 	}
 	l.staging.Reset()
-	src, err := l.staging.New(stored, shape...)
+	src, err := l.staging.New(stored, inFile...)
 	if err != nil {
 		return nil, nil, err
 	}
 	u := src.Upload(read, func() error { return rearrange(t, src) })
 	return t, &u, nil
+}
+
+// turn writes the transposed matrices of src to dst, in F32.
+func turn(dst, src *tensor.Tensor) error {
+	floats, err := tensor.New(dst.Stream(), tensor.F32, src.Shape()...)
+	if err != nil {
+		return err
+	}
+	defer floats.Free()
+	return tensor.Try(func() {
+		tensor.ConvertInto(floats, src)
+		tensor.CopyInto(dst, floats.Transpose(1, 2))
+	})
 }
 
 // inFile returns a weight as it lies in the file, on a device that computes on host memory. One that lies there in pieces

@@ -81,9 +81,6 @@ func TestFilesThatCannotBeComputedAreNamed(t *testing.T) {
 		{"type of bias", tiny, func(w *gguf.Writer) { addBiases(w, gguf.I32, 32) }, "blk.0.attn_q.bias is of type I32"},
 		{"bias of one layer", tiny, func(w *gguf.Writer) { w.AddTensor("blk.0.attn_q.bias", gguf.F32, []int{32}, f32(32)) },
 			"blk.1.attn_q.bias is missing"},
-		{"older files of deepseek2", with(func(s *testmodel.Shape) { s.Architecture = "deepseek2" }), func(w *gguf.Writer) {
-			w.AddTensor("blk.0.attn_kv_b.weight", gguf.F32, []int{4}, f32(4))
-		}, "attn_kv_b"},
 		{"a tensor for each expert", tiny, func(w *gguf.Writer) {
 			w.Set("llama.expert_count", uint32(2))
 			w.Set("llama.expert_used_count", uint32(1))

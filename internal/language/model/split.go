@@ -231,9 +231,11 @@ func (p pieces) read(dst []byte, offset int64, read func(dst []byte, offset int6
 // pieces returns where the weight lies in the file's tensor, of a type.
 func (w *weight) pieces(t kernel.DType) pieces {
 	each := int64(max(w.whole.experts, 1))
-	row := t.Bytes(w.whole.cols)
+	row := t.Bytes(w.whole.rowInFile())
 	var p pieces
 	switch {
+	case w.turned: // which no ranks divide
+		p = pieces{row * int64(w.whole.first), row * int64(w.cols), row * int64(w.whole.inFile()), each}
 	case w.rows == 0:
 		p = pieces{t.Bytes(w.whole.first + w.firstCol), t.Bytes(w.cols), t.Bytes(w.whole.inFile()), each}
 	case w.cols == w.whole.cols:

@@ -89,6 +89,8 @@ type spec struct {
 	// How many matrices or vectors of this shape lie one after another, of experts, heads or channels; 0 for one.
 	experts int
 	chosen  bool // and a token has some of them only
+	flat    bool // and the file has them as one matrix, the rows of one behind those of the other
+	turned  bool // the file has the transposed matrices: first and of count the columns of these
 	rounded bool // what it multiplies is rounded to int8 (BitNet)
 }
 
@@ -127,6 +129,18 @@ func (s spec) choice(experts int) spec {
 	return s.each(experts)
 }
 
+// inOne says that the tensor holds one for each head, as one matrix.
+func (s spec) inOne(heads int) spec {
+	s.flat = true
+	return s.each(heads)
+}
+
+// transposed says that the file has the transposed matrices.
+func (s spec) transposed() spec {
+	s.turned = true
+	return s
+}
+
 // shape returns the shape of the tensor: (experts, rows, cols) of those that there are. Vectors lie flat.
 func (s spec) shape() []int {
 	switch {
@@ -140,14 +154,25 @@ func (s spec) shape() []int {
 
 // dims returns the shape of the file's tensor as GGUF writes it.
 func (s spec) dims() []int {
-	dims := []int{s.cols, s.inFile()}
+	dims := []int{s.rowInFile(), s.inFile()}
 	if s.rows == 0 {
 		dims = dims[1:]
 	}
-	if s.experts > 0 {
+	switch {
+	case s.flat:
+		dims[1] *= s.experts
+	case s.experts > 0:
 		dims = append(dims, s.experts)
 	}
 	return dims
+}
+
+// rowInFile returns how many elements a row of the file's tensor has.
+func (s spec) rowInFile() int {
+	if s.turned {
+		return s.rows
+	}
+	return s.cols
 }
 
 // inFile returns how many rows (or elements) the file's tensor has, of each expert.
@@ -313,8 +338,8 @@ func (s spec) check(t *gguf.Tensor) error {
 	if !d.Known() || d == kernel.I32 || d == kernel.I8 {
 		return fmt.Errorf("tensor %s is of type %s: not supported", s.name, t.Type)
 	}
-	if s.cols%d.BlockSize() != 0 {
-		return fmt.Errorf("tensor %s: rows of %d elements are no whole blocks of %s", s.name, s.cols, t.Type)
+	if row := s.rowInFile(); row%d.BlockSize() != 0 {
+		return fmt.Errorf("tensor %s: rows of %d elements are no whole blocks of %s", s.name, row, t.Type)
 	}
 	return nil
 }
