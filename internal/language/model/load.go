@@ -409,7 +409,8 @@ func (l *loader) load(ctx context.Context, p *plan) (err error) {
 func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err error) {
 	m, stored := l.model, kernel.DType(w.stored.Type)
 	shape := w.shape()
-	inFile := shape // of these rows as the file has them
+	inFile := shape           // of these rows as the file has them
+	var floats *tensor.Tensor // the same in F32, of what is turned
 	if w.inFile {
 		if t, err = l.inFile(w, shape); err == nil {
 			m.mapped = append(m.mapped, t)
@@ -440,7 +441,12 @@ func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err 
 	case w.turned:
 		inFile = []int{w.experts, w.cols, w.rows}
 		t, err = m.memory.New(tensor.F32, shape...)
-		rearrange = turn
+		rearrange = func(dst, src *tensor.Tensor) error {
+			return tensor.Try(func() {
+				tensor.ConvertInto(floats, src)
+				tensor.CopyInto(dst, floats.Transpose(1, 2))
+			})
+		}
 	default:
 		t, err = m.memory.New(stored, shape...)
 		if err != nil {
@@ -458,28 +464,24 @@ func (l *loader) place(w *placement) (t *tensor.Tensor, source *gpu.Upload, err 
 			return nil, nil, err
 		}
 		defer src.Free()
+		if w.turned {
+			if floats, err = tensor.New(m.device.Stream(), tensor.F32, inFile...); err != nil {
+				return nil, nil, err
+			}
+			defer floats.Free()
+		}
 		return t, nil, rearrange(t, src)
 	}
 	l.staging.Reset()
 	src, err := l.staging.New(stored, inFile...)
+	if err == nil && w.turned {
+		floats, err = l.staging.New(tensor.F32, inFile...)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
 	u := src.Upload(read, func() error { return rearrange(t, src) })
 	return t, &u, nil
-}
-
-// turn writes the transposed matrices of src to dst, in F32.
-func turn(dst, src *tensor.Tensor) error {
-	floats, err := tensor.New(dst.Stream(), tensor.F32, src.Shape()...)
-	if err != nil {
-		return err
-	}
-	defer floats.Free()
-	return tensor.Try(func() {
-		tensor.ConvertInto(floats, src)
-		tensor.CopyInto(dst, floats.Transpose(1, 2))
-	})
 }
 
 // inFile returns a weight as it lies in the file, on a device that computes on host memory. One that lies there in pieces
