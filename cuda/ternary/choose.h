@@ -361,6 +361,9 @@ typedef struct ternary_columns {
 } ternary_columns;
 
 enum { TERNARY_COLUMNS_THREADS = 256, TERNARY_COLUMNS_FOURS = 8, TERNARY_COLUMNS_CLUSTER = 8 };
+/* Units whose weights are on their way to a warp: STAGED in shared memory for blocks of up to so many fours, else AHEAD
+ * in registers. */
+enum { TERNARY_COLUMNS_STAGED_FOURS = 2, TERNARY_COLUMNS_STAGED = 4, TERNARY_COLUMNS_AHEAD = 2 };
 
 static inline ternary_columns ternary_columns_cut(int64_t rows, int64_t cols, int64_t units, int most_fours,
                                                   int cluster, int threads, int parts, int turns) {
@@ -372,6 +375,7 @@ static inline ternary_columns ternary_columns_cut(int64_t rows, int64_t cols, in
     /* the planes of a unit are 2 KiB for four columns, and three numbers a column; sums of four columns are 16 bytes */
     c.shared_bytes = 16 * c.fours * (of * (128 + 3) + TERNARY_COLUMNS_CLUSTER +
                                      parts * vb_ceil_div(held, cluster) * cluster);
+    if (c.fours <= TERNARY_COLUMNS_STAGED_FOURS) c.shared_bytes += 64 * threads * TERNARY_COLUMNS_STAGED;
     return c;
 }
 
@@ -399,7 +403,10 @@ static inline int64_t ternary_columns_time(const ternary_columns *c, const vb_gp
                   resident = ternary_columns_resident(c, gpu),
                   each = vb_ceil_div(all, vb_clusters_at_once(c->cluster, gpu->multiprocessors)),
                   beside = each < resident ? each : resident, steps = vb_ceil_div(c->units, c->parts) * c->turns,
-                  late = steps > 2 ? steps - 2 : 0; /* the weights of two steps are there by then */
+                  /* Several shares of few columns were fitted with weights in registers. */
+                  ahead = c->fours <= TERNARY_COLUMNS_STAGED_FOURS && c->shares == 1 ? TERNARY_COLUMNS_STAGED
+                                                                                     : TERNARY_COLUMNS_AHEAD,
+                  late = steps > ahead ? steps - ahead : 0; /* the weights of these steps are there by then */
     return 1000 + times[kind].all * all * c->cluster * c->units * c->fours / 40 +
         waves * (times[kind].wave + times[kind].turn * c->turns + times[kind].late * late +
                  times[kind].load * beside * (c->threads / 32) * steps * c->fours / 10);

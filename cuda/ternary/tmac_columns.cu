@@ -3,7 +3,8 @@
 //
 //   grid     (blocks of rows, `cluster` for each, shares of the columns). The blocks of a cluster share k. A warp takes
 //            32 rows at a time
-//   shared   two planes of the block's part of its columns; a float a row and column
+//   shared   up to eight columns a block: weights on their way. Two planes of the block's part of its columns; a float
+//            a row and column
 //   moves    m k / 4 bytes of weights once a share of the columns; the columns once for each cluster, from the L2
 //   bound    latency, then the weights, from 32 columns on the tensor cores
 //
@@ -12,6 +13,7 @@
 
 #include "arch/cluster.cuh"
 #include "arch/streaming.cuh"
+#include "arch/unaligned.cuh"
 #include "ternary/choose.h"
 #include "ternary/tiles.cuh"
 
@@ -19,7 +21,6 @@ namespace vb {
 namespace {
 
 constexpr int unit = TERNARY_TMAC_UNIT; // elements of 64 bytes of weights, which are rounded together
-constexpr int units_ahead = 2;          // on their way to a warp
 constexpr int most_code = 127 * 257, low_codes = 256; // of both planes, of the low one
 
 // What a block has in shared memory, one behind the other.
@@ -165,12 +166,15 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS, FOURS < 4 ? 2 : 1)
     tmac_columns_kernel(vb_tmac_matmul_args a, int units, int all_parts, int turns) {
     constexpr int columns = 4 * FOURS, most_fours = FOURS < 4 ? FOURS : 4, rounded = Rounding<FOURS>::count;
     constexpr bool few = FOURS == 1; // columns
+    constexpr bool staged = FOURS <= TERNARY_COLUMNS_STAGED_FOURS; // weights wait in shared memory
+    constexpr int units_ahead = staged ? TERNARY_COLUMNS_STAGED : TERNARY_COLUMNS_AHEAD;
+    constexpr int units_held = staged ? 1 : units_ahead; // in registers
     constexpr int together = few ? 2 : 1;
-    constexpr int sets = few ? 4 : 1; // of sums: an instruction waits for the one before with the same
+    constexpr int sets = FOURS < 4 ? 4 / FOURS : 1; // of sums: an instruction waits for the one before with the same
     const int parts = few ? all_parts : 1;
     __shared__ __align__(8) uint64_t mailbox;
     extern __shared__ __align__(16) char memory[];
-    const ColumnsMemory<FOURS> own(memory, units);
+    const ColumnsMemory<FOURS> own(memory + (staged ? blockDim.x * 64 * units_ahead : 0), units);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, group = lane / 4,
               part = lane % 4, size = cluster_size(), rank = cluster_rank(), row_bytes = int((a.k + 3) / 4),
               pieces = row_bytes / 16, all_units = (pieces + 3) / 4, row_warps = warps / parts,
@@ -193,24 +197,34 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS, FOURS < 4 ? 2 : 1)
             from[r] = int(smaller<int64_t>(row, a.m - 1 - first_row)) * row_bytes + 16 * part;
         }
     };
-    uint4 w[units_ahead][4];
-    const auto ask = [&](uint4(&to)[4]) {
-        const bool live = 4 * (first_unit + asked_unit) + part < pieces && asked_turn < turns;
+    // Each lane copies the pieces that it multiplies by, so that it waits for no other.
+    uint4 *const ring = reinterpret_cast<uint4 *>(memory) + warp * units_ahead * 128 + lane;
+    uint4 w[units_held][4];
+    const auto ask = [&](int slot) {
+        if (!staged || asked_turn < turns) {
+            const bool live = 4 * (first_unit + asked_unit) + part < pieces && asked_turn < turns;
 #pragma unroll
-        for (int r = 0; r < 4; r++)
-            to[r] = live ? load_once(reinterpret_cast<const uint4 *>(weights + from[r] + 64 * asked_unit))
-                         : make_uint4(0, 0, 0, 0);
-        asked_unit += parts;
-        if (asked_unit >= here) {
-            asked_unit = own_part;
-            asked_turn++;
-            begin_turn();
+            for (int r = 0; r < 4; r++) {
+                const char *const at = weights + from[r] + 64 * asked_unit;
+                if (staged)
+                    copy_async_part(shared_address(ring + (4 * slot + r) * 32), live ? at : weights, live ? 16 : 0);
+                else
+                    w[slot % units_held][r] =
+                        live ? load_once(reinterpret_cast<const uint4 *>(at)) : make_uint4(0, 0, 0, 0);
+            }
+            asked_unit += parts;
+            if (asked_unit >= here) {
+                asked_unit = own_part;
+                asked_turn++;
+                begin_turn();
+            }
         }
+        if (staged) copy_async_commit();
     };
     begin_turn();
     if (!a.settled) wait_for_previous_kernel();
 #pragma unroll
-    for (int i = 0; i < units_ahead; i++) ask(w[i]);
+    for (int i = 0; i < units_ahead; i++) ask(i);
     if (a.settled) wait_for_previous_kernel();
     release_next_kernel();
 
@@ -248,12 +262,17 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS, FOURS < 4 ? 2 : 1)
 
     const int64_t units_a_group = a.groups > 1 ? a.k / a.groups / unit : 1;
     float all[4][FOURS] = {}; // rows 8 r + group, columns 4 f + part
-    int u = own_part, turn = 0;
+    int u = own_part, turn = 0, oldest = 0;
 #pragma unroll 1
-    for (int step = 0; step < steps; step += units_ahead) {
+    for (int step = 0; step < steps; step += units_held) {
 #pragma unroll
-        for (int i = 0; i < units_ahead; i++) {
+        for (int i = 0; i < units_held; i++) {
             if (step + i >= steps) break;
+            if (staged) {
+                copy_async_wait<units_ahead - 1>();
+#pragma unroll
+                for (int r = 0; r < 4; r++) w[i][r] = ring[(4 * oldest + r) * 32];
+            }
             int sums[sets][2][FOURS][4] = {};
 #pragma unroll
             for (int half = 0; half < 2; half++) { // two words of each piece
@@ -288,7 +307,8 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS, FOURS < 4 ? 2 : 1)
                             }
                 }
             }
-            ask(w[i]);
+            ask(staged ? oldest : i);
+            oldest = oldest + 1 == units_ahead ? 0 : oldest + 1;
             float scale[4] = {1.0f, 1.0f, 1.0f, 1.0f};
             if (a.groups > 1 && a.scales)
 #pragma unroll
