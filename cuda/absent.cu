@@ -7,6 +7,7 @@
 #include "collective/exchange.cuh"
 #include "gemm/gemm_sm90.cuh"
 #include "moe/expert_many.cuh"
+#include "ternary/rounding.cuh"
 #include "ternary/w2a8.cuh"
 
 namespace vb {
@@ -25,6 +26,7 @@ vb_status fused_update_f32_sm90(const vb_fused_update_args &, const adapter_plan
     return VB_UNSUPPORTED;
 }
 vb_status w2a8_sm90(const vb_w2a8_gemv_args &, const ternary_wgmma &, vb_stream *) { return VB_UNSUPPORTED; }
+vb_status tmac_sm90(const vb_tmac_matmul_args &, const ternary_wgmma &, vb_stream *) { return VB_UNSUPPORTED; }
 vb_status stored_n64_sm90(const LinearArgs &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
 vb_status stored_many_sm90(const LinearArgs &, vb_dtype, vb_stream *) { return VB_UNSUPPORTED; }
 #ifdef VB_HAS_PACKED_LAYOUT

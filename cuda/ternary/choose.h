@@ -30,7 +30,9 @@
     X(TERNARY_TMAC_BITS, "tmac_bits", "ternary/mma_b1.cu", \
       "tmac_matmul of a column without a table, rows of whole 16 bytes, a scale a row, 9.0") \
     X(TERNARY_TMAC_COLUMNS, "tmac_columns", "ternary/tmac_columns.cu", \
-      "tmac_matmul of several columns, as tmac_tiles, in clusters (9.0)") \
+      "tmac_matmul of up to 16 columns, of few rows 64, as tmac_tiles, in clusters (9.0)") \
+    X(TERNARY_TMAC_WGMMA, "tmac_sm90", "ternary/tmac_sm90.cu", \
+      "tmac_matmul of more columns, as tmac_tiles, int8 wgmma (9.0)") \
     X(TERNARY_TMAC_TILES, "tmac_tiles", "ternary/tmac_tiles.cu", \
       "tmac_matmul without a table, rows of whole 16 bytes, groups of 256, 8.0")                              \
     X(TERNARY_TMAC, "tmac_matmul", "ternary/tmac.cu", "tmac_matmul, tables built in shared memory")                    \
@@ -50,12 +52,12 @@ typedef struct ternary_bits {
     int64_t blocks, shared_bytes; /* of a block */
 } ternary_bits;
 
-/* How w2a8_sm90 cuts a product up. */
+/* How w2a8_sm90 and tmac_sm90 cut a product up. */
 typedef struct ternary_wgmma {
-    int tokens, groups; /* of a block: rows of X, and warpgroups, which have 64 rows of W each */
+    int tokens, groups; /* of a block: rows of X or columns, and warpgroups, which have 64 rows of W each */
     int each;           /* blocks of a multiprocessor */
     int split;          /* blocks of a cluster, which share k */
-    int x_stages;       /* tiles of X in shared memory at once */
+    int x_stages;       /* tiles of X, or of planes, in shared memory at once */
     int64_t blocks, shared_bytes;
 } ternary_wgmma;
 
@@ -189,7 +191,8 @@ static inline ternary_bits ternary_bits_of(int64_t rows, int64_t row_bytes, int 
     return b;
 }
 
-/* w2a8_sm90: elements of a tile of X; tiles of W in shared memory, which hold a run each; the most of X. */
+/* w2a8_sm90 and tmac_sm90: elements of a tile of X; tiles of W in shared memory, which hold 512 elements each; the most
+ * of X. */
 enum { TERNARY_WGMMA_DEPTH = 128, TERNARY_WGMMA_RUNS = 2, TERNARY_WGMMA_STAGES = 12 };
 
 /* 0 blocks where shared memory has no room. Barriers and the places of words are within 2 KiB beside the tiles. */
@@ -208,8 +211,8 @@ static inline ternary_wgmma ternary_wgmma_cut(int64_t m, int64_t n, int tokens, 
     return c;
 }
 
-/* A tile of w2a8_sm90 as above, the most blocks that share k, and nanoseconds: of a step of 128 elements where a block
- * has its multiprocessor alone and where it shares it, and of a block's beginning and end. */
+/* A tile of these kernels as above, the most blocks that share k, and nanoseconds: of a step of 128 elements where a
+ * block has its multiprocessor alone and where it shares it, and of a block's beginning and end. */
 typedef struct ternary_wgmma_tile {
     int tokens, groups, each, split, alone, beside, ends;
 } ternary_wgmma_tile;
@@ -360,7 +363,9 @@ typedef struct ternary_columns {
     int64_t blocks, shares, shared_bytes; /* blocks: clusters of a share of the columns */
 } ternary_columns;
 
-enum { TERNARY_COLUMNS_THREADS = 256, TERNARY_COLUMNS_FOURS = 8, TERNARY_COLUMNS_CLUSTER = 8 };
+enum { TERNARY_COLUMNS_THREADS = 256, TERNARY_COLUMNS_FOURS = 4, TERNARY_COLUMNS_CLUSTER = 8 };
+/* Up to so many columns there is no wgmma, and from so many on no tmac_columns. */
+enum { TERNARY_FEW_COLUMNS = 16, TERNARY_MANY_COLUMNS = 64 };
 /* Units whose weights are on their way to a warp: STAGED in shared memory for blocks of up to so many fours, else AHEAD
  * in registers. */
 enum { TERNARY_COLUMNS_STAGED_FOURS = 2, TERNARY_COLUMNS_STAGED = 4, TERNARY_COLUMNS_AHEAD = 2 };
@@ -381,7 +386,7 @@ static inline ternary_columns ternary_columns_cut(int64_t rows, int64_t cols, in
 
 /* Blocks of a multiprocessor, and clusters of the GPU, that run at once. */
 static inline int64_t ternary_columns_resident(const ternary_columns *c, const vb_gpu *gpu) {
-    const int64_t registers = c->fours < 4 ? 128 : c->fours == 4 ? 176 : 240,
+    const int64_t registers = c->fours < 4 ? 128 : 208,
                   by_registers = 65536 / (registers * c->threads), by_memory = ternary_bits_fit(c->shared_bytes, gpu);
     return by_registers < by_memory ? by_registers : by_memory;
 }
@@ -389,35 +394,32 @@ static inline int64_t ternary_columns_at_once(const ternary_columns *c, const vb
     return vb_clusters_at_once(c->cluster, gpu->multiprocessors) * ternary_columns_resident(c, gpu);
 }
 
-/* Nanoseconds, fitted to 732 times of 57 products (docs/experiments/2026-11-29-ternary-columns.md). Blocks that do not
- * run at once are a second wave, which takes as long as the first. */
+/* Nanoseconds, fitted to 1,050 times of 59 products (docs/experiments/2026-11-29-ternary-columns.md). Blocks that do
+ * not run at once are a second wave, which takes as long as the first. */
 static inline int64_t ternary_columns_time(const ternary_columns *c, const vb_gpu *gpu) {
     static const struct {
         int wave, turn, late, all, load; /* the last two in tenths */
-    } times[] = {{1626, 313, 671, 149, 402}, /* of four columns a block, */
-                 {1745, 455, 404, 110, 282}, /* of eight, */
-                 {3067, 351, 402, 71, 234},  /* of 16 and */
-                 {6150, 572, 587, 71, 222}}; /* of 32 */
-    const int kind = c->fours == 1 ? 0 : c->fours == 2 ? 1 : c->fours == 4 ? 2 : 3;
+    } times[] = {{670, 706, 358, 183, 355}, /* of four columns a block, */
+                 {408, 931, 290, 76, 381},  /* of eight and */
+                 {2406, 1003, 463, 22, 192}}; /* of 16 */
+    const int kind = c->fours == 1 ? 0 : c->fours == 2 ? 1 : 2;
     const int64_t all = c->blocks * c->shares, waves = vb_ceil_div(all, ternary_columns_at_once(c, gpu)),
                   resident = ternary_columns_resident(c, gpu),
                   each = vb_ceil_div(all, vb_clusters_at_once(c->cluster, gpu->multiprocessors)),
                   beside = each < resident ? each : resident, steps = vb_ceil_div(c->units, c->parts) * c->turns,
-                  /* Several shares of few columns were fitted with weights in registers. */
-                  ahead = c->fours <= TERNARY_COLUMNS_STAGED_FOURS && c->shares == 1 ? TERNARY_COLUMNS_STAGED
-                                                                                     : TERNARY_COLUMNS_AHEAD,
+                  ahead = c->fours <= TERNARY_COLUMNS_STAGED_FOURS ? TERNARY_COLUMNS_STAGED : TERNARY_COLUMNS_AHEAD,
                   late = steps > ahead ? steps - ahead : 0; /* the weights of these steps are there by then */
     return 1000 + times[kind].all * all * c->cluster * c->units * c->fours / 40 +
         waves * (times[kind].wave + times[kind].turn * c->turns + times[kind].late * late +
                  times[kind].load * beside * (c->threads / 32) * steps * c->fours / 10);
 }
 
-/* 0 blocks where that is not the kernel. */
-static inline ternary_columns ternary_columns_of(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
+/* 0 blocks where that is not the kernel; *least: nanoseconds. */
+static inline ternary_columns ternary_columns_of(const vb_tmac_matmul_args *a, const vb_gpu *gpu, int64_t *least) {
     const int64_t units = vb_ceil_div(a->k, TERNARY_TMAC_UNIT);
     ternary_columns best = {0, 0, 0, 0, 0, 0, 0, 0, 0};
-    if (gpu->capability < 90 || !gpu->hopper || a->n > 65535 || a->m > INT32_MAX / 64) return best;
-    int64_t least = 0;
+    if (gpu->capability < 90 || !gpu->hopper || a->n > TERNARY_MANY_COLUMNS || a->m > INT32_MAX / 64)
+        return best;
     for (int fours = TERNARY_COLUMNS_FOURS; fours > 0; fours /= 2)
         for (int threads = 128; threads <= TERNARY_COLUMNS_THREADS; threads *= 2)
             for (int way = 1; way <= 2 * TERNARY_COLUMNS_CLUSTER; way++) {
@@ -434,28 +436,86 @@ static inline ternary_columns ternary_columns_of(const vb_tmac_matmul_args *a, c
                         ternary_columns_cut(a->m, a->n, units, fours, cluster, threads, parts, turns);
                     if (c.shared_bytes > gpu->shared_bytes - 1024) continue;
                     const int64_t time = ternary_columns_time(&c, gpu);
-                    if (best.blocks == 0 || time < least) best = c, least = time;
+                    if (best.blocks == 0 || time < *least) best = c, *least = time;
                 }
             }
     return best;
 }
 
-/* `bits` and `columns`: how tmac_bits and tmac_columns cut it up, 0 blocks where that is not the kernel. */
-static inline ternary_kernel choose_tmac_matmul(const vb_tmac_matmul_args *a, ternary_bits *bits,
-                                                ternary_columns *columns, const vb_gpu *gpu) {
+/* tmac_sm90: 0 blocks where shared memory has no room. Barriers and factors are within 2 KiB beside the tiles. A
+ * thread's sums are `fours` times four columns. */
+static inline ternary_wgmma ternary_many_cut(const vb_tmac_matmul_args *a, int columns, int groups, int each, int split,
+                                             const vb_gpu *gpu) {
+    ternary_wgmma c = {columns, groups, each, split, 0, 0, 0};
+    const int64_t units = vb_ceil_div(a->k, TERNARY_TMAC_UNIT), fours = columns / 8,
+                  held = TERNARY_WGMMA_RUNS * 64 * groups * (TERNARY_TMAC_UNIT / 2),
+                  steps = vb_ceil_div(units, split) * columns * 4,
+                  sums = (split - 1) * vb_ceil_div(fours, split) * 128 * groups * 16,
+                  stage = 2 * columns * TERNARY_WGMMA_DEPTH,
+                  room = (each == 1 ? gpu->shared_bytes : (gpu->shared_bytes + 1024) / each - 1024) - 2048,
+                  stages = (room - held - steps - sums) / stage;
+    if (stages < 3) return c;
+    c.x_stages = stages < TERNARY_WGMMA_STAGES ? (int)stages : TERNARY_WGMMA_STAGES;
+    c.blocks = vb_ceil_div(a->n, columns) * vb_ceil_div(a->m, 64 * groups) * split;
+    c.shared_bytes = held + steps + sums + c.x_stages * stage;
+    return c;
+}
+
+/* 0 blocks where that is not the kernel; *least: nanoseconds, without the rounding. */
+static inline ternary_wgmma ternary_many_of(const vb_tmac_matmul_args *a, const vb_gpu *gpu, int64_t *least) {
+    /* Fitted to the times of 1,090 ways of 128 products (docs/experiments/2026-11-29-ternary-many-columns.md). */
+    const ternary_wgmma_tile tiles[] = {{32, 2, 2, 4, 472, 660, 2054},
+                                        {32, 4, 1, 4, 523, 523, 4056},
+                                        {64, 2, 1, 8, 491, 491, 2832},
+                                        {64, 3, 1, 8, 624, 624, 4665},
+                                        {128, 2, 1, 8, 651, 651, 7008}};
+    const int64_t units = vb_ceil_div(a->k, TERNARY_TMAC_UNIT);
+    ternary_wgmma best = {0, 0, 0, 0, 0, 0, 0};
+    if (a->n <= TERNARY_FEW_COLUMNS || gpu->capability < 90 || !gpu->hopper) return best;
+    /* A tile ends within int, and so do its planes; a grid's y has a block for each 32 columns. */
+    if (a->m > INT32_MAX - 256 || a->n > 32 * 65535 - 128 || units > INT32_MAX / 256) return best;
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        for (int split = 1; split <= tiles[i].split && split <= units; split++) {
+            const ternary_wgmma_tile *t = &tiles[i];
+            const ternary_wgmma c = ternary_many_cut(a, t->tokens, t->groups, t->each, split, gpu);
+            if (c.blocks == 0 || c.blocks > INT32_MAX) continue;
+            const int64_t time = ternary_wgmma_time(&c, t, TERNARY_TMAC_UNIT * units, gpu);
+            if (best.blocks == 0 || time < *least) best = c, *least = time;
+        }
+    return best;
+}
+
+/* Which kernel, and how it cuts the product up. */
+typedef struct ternary_tmac {
+    ternary_kernel kernel;
+    ternary_bits bits;       /* of TERNARY_TMAC_BITS */
+    ternary_columns columns; /* of TERNARY_TMAC_COLUMNS */
+    ternary_wgmma many;      /* of TERNARY_TMAC_WGMMA */
+} ternary_tmac;
+
+static inline ternary_tmac choose_tmac_matmul(const vb_tmac_matmul_args *a, const vb_gpu *gpu) {
     const int whole = vb_aligned16(a->weights) && vb_ceil_div(a->k, 4) % 16 == 0 &&
         (a->groups == 1 || a->k % (a->groups * TERNARY_TMAC_UNIT) == 0);
-    *bits = tmac_bits_of(a, gpu);
-    if (bits->blocks > 0) return TERNARY_TMAC_BITS;
-    if (!a->lut && whole && a->k > 0) {
-        *columns = ternary_columns_of(a, gpu);
-        if (columns->blocks > 0) return TERNARY_TMAC_COLUMNS;
+    ternary_tmac c = {TERNARY_NONE, tmac_bits_of(a, gpu), {0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0}};
+    if (c.bits.blocks > 0) {
+        c.kernel = TERNARY_TMAC_BITS;
+        return c;
     }
-    if (!a->lut && gpu->capability >= 80 && whole && a->k > 0 && a->k <= TERNARY_TILE_DEPTH && a->n <= 4 * 65535)
-        return TERNARY_TMAC_TILES;
-    if (a->n > 65535 || tmac_slices(a) > 65535 || vb_ceil_div(a->m, TERNARY_SLICE_ROWS) > INT32_MAX)
-        return TERNARY_NONE;
-    return a->lut ? TERNARY_TMAC_TABLE : TERNARY_TMAC;
+    if (!a->lut && whole && a->k > 0) {
+        int64_t time = 0, many_time = 0;
+        c.columns = ternary_columns_of(a, gpu, &time);
+        c.many = ternary_many_of(a, gpu, &many_time);
+        /* The rounding takes 2 us. The times of few columns are a tenth too short where there are more than 16. */
+        if (c.columns.blocks > 0 && (c.many.blocks == 0 || time / 10 * 11 < many_time + 2000))
+            c.kernel = TERNARY_TMAC_COLUMNS;
+        else if (c.many.blocks > 0) c.kernel = TERNARY_TMAC_WGMMA;
+        else if (gpu->capability >= 80 && a->k <= TERNARY_TILE_DEPTH && a->n <= 4 * 65535)
+            c.kernel = TERNARY_TMAC_TILES;
+        if (c.kernel != TERNARY_NONE) return c;
+    }
+    if (a->n <= 65535 && tmac_slices(a) <= 65535 && vb_ceil_div(a->m, TERNARY_SLICE_ROWS) <= INT32_MAX)
+        c.kernel = a->lut ? TERNARY_TMAC_TABLE : TERNARY_TMAC;
+    return c;
 }
 
 #endif

@@ -159,34 +159,68 @@ static void test_ternary(void) {
     CHECK(choose_bit_linear(&b, &gpus[7]).tiles == 240, "3840 x 2560 in three matrices on an H200");
     b.m = 2;
     CHECK(choose_bit_linear(&b, &gpus[7]).blocks == 0, "two rows are composed");
-    ternary_bits bits;
-    ternary_columns columns;
     vb_tmac_matmul_args t = {0};
     t.m = 40, t.n = 1, t.k = 512, t.groups = 4, t.weights = ALIGNED;
     const vb_gpu *const hopper = &gpus[7], *const ampere = &gpus[4];
-    CHECK(tmac_slices(&t) == 4 && choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC, "a slice a group");
+    CHECK(tmac_slices(&t) == 4 && choose_tmac_matmul(&t, hopper).kernel == TERNARY_TMAC, "a slice a group");
     t.groups = 2;
-    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC_COLUMNS, "a unit a group");
-    CHECK(choose_tmac_matmul(&t, &bits, &columns, ampere) == TERNARY_TMAC_TILES, "before Hopper");
-    CHECK(choose_tmac_matmul(&t, &bits, &columns, &gpus[0]) == TERNARY_TMAC, "no tensor cores");
+    CHECK(choose_tmac_matmul(&t, hopper).kernel == TERNARY_TMAC_COLUMNS, "a unit a group");
+    CHECK(choose_tmac_matmul(&t, ampere).kernel == TERNARY_TMAC_TILES, "before Hopper");
+    CHECK(choose_tmac_matmul(&t, &gpus[0]).kernel == TERNARY_TMAC, "no tensor cores");
     t.lut = (const float *)ALIGNED;
-    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC_TABLE, "a table that is given");
-    t.lut = NULL, t.groups = 1;
-    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC_BITS && bits.blocks > 0, "a column");
+    CHECK(choose_tmac_matmul(&t, hopper).kernel == TERNARY_TMAC_TABLE, "a table that is given");
+    t.n = 512;
+    CHECK(choose_tmac_matmul(&t, hopper).kernel == TERNARY_TMAC_TABLE, "a table of many columns that is given");
+    t.lut = NULL, t.groups = 1, t.n = 1;
+    ternary_tmac tmac = choose_tmac_matmul(&t, hopper);
+    CHECK(tmac.kernel == TERNARY_TMAC_BITS && tmac.bits.blocks > 0, "a column");
     t.k = 2560;
-    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC_BITS && bits.units == 1 &&
-              bits.stages == TERNARY_BITS_STAGES_SHORT_ROWS, "short rows");
+    tmac = choose_tmac_matmul(&t, hopper);
+    CHECK(tmac.kernel == TERNARY_TMAC_BITS && tmac.bits.units == 1 &&
+              tmac.bits.stages == TERNARY_BITS_STAGES_SHORT_ROWS,
+          "short rows");
     t.k = 512 * 28;
-    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC_BITS && bits.units == 2, "28 warps");
+    tmac = choose_tmac_matmul(&t, hopper);
+    CHECK(tmac.kernel == TERNARY_TMAC_BITS && tmac.bits.units == 2, "28 warps");
     t.k = 512 * 29;
-    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC_COLUMNS, "29 warps");
+    CHECK(choose_tmac_matmul(&t, hopper).kernel == TERNARY_TMAC_COLUMNS, "29 warps");
     t.k = 500;
-    CHECK(choose_tmac_matmul(&t, &bits, &columns, hopper) == TERNARY_TMAC, "rows of 125 bytes");
+    CHECK(choose_tmac_matmul(&t, hopper).kernel == TERNARY_TMAC, "rows of 125 bytes");
+    const struct {
+        int64_t m, n, k;
+        int columns, groups, split; /* 0: tmac_columns */
+    } many[] = {{20480, 512, 3200, 128, 2, 1}, {2560, 512, 2560, 64, 3, 1}, {2560, 32, 2560, 32, 2, 4},
+                {4800, 16, 3200, 0, 0, 0},     {300, 24, 640, 0, 0, 0},     {300, 65, 640, 32, 2, 3}};
+    for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
+        t.m = many[i].m, t.n = many[i].n, t.k = many[i].k;
+        tmac = choose_tmac_matmul(&t, hopper);
+        const ternary_wgmma *const w = &tmac.many;
+        CHECK(many[i].columns == 0 ? tmac.kernel == TERNARY_TMAC_COLUMNS
+                                   : tmac.kernel == TERNARY_TMAC_WGMMA && w->tokens == many[i].columns &&
+                      w->groups == many[i].groups && w->split == many[i].split,
+              "%ld x %ld, %ld columns: %s of %d columns, %d warpgroups, %d blocks", (long)t.m, (long)t.k, (long)t.n,
+              ternary_kernel_info(tmac.kernel).name, w->tokens, w->groups, w->split);
+    }
+    long of_columns = 0, of_wgmma = 0;
     for (int i = 0; i < 20000; i++) {
         t.m = any_size(16), t.n = any_size(10), t.k = 64 * any_size(9), t.groups = 1;
-        if (choose_tmac_matmul(&t, &bits, &columns, hopper) != TERNARY_TMAC_COLUMNS) continue;
-        const ternary_columns *const c = &columns;
+        tmac = choose_tmac_matmul(&t, hopper);
         const int64_t units = vb_ceil_div(t.k, TERNARY_TMAC_UNIT);
+        if (tmac.kernel == TERNARY_TMAC_WGMMA) {
+            const ternary_wgmma *const w = &tmac.many;
+            const int64_t tiles = vb_ceil_div(t.m, 64 * w->groups) * vb_ceil_div(t.n, w->tokens);
+            CHECK(w->split <= units && w->split <= w->tokens / 8, "%d blocks share %ld units of %d", w->split,
+                  (long)units, w->tokens);
+            CHECK(w->split > 0 ? w->blocks == tiles * w->split
+                               : w->blocks <= tiles * units && w->blocks <= hopper->multiprocessors,
+                  "%ld blocks, %d share k", (long)w->blocks, w->split);
+            CHECK(w->blocks <= INT32_MAX && w->x_stages >= 3 && w->shared_bytes <= hopper->shared_bytes - 1024,
+                  "%ld blocks, %ld bytes", (long)w->blocks, (long)w->shared_bytes);
+            of_wgmma++;
+        }
+        if (tmac.kernel != TERNARY_TMAC_COLUMNS) continue;
+        of_columns++;
+        const ternary_columns *const c = &tmac.columns;
         CHECK(c->cluster >= 1 && c->cluster <= TERNARY_COLUMNS_CLUSTER, "%d blocks a cluster", c->cluster);
         CHECK(c->cluster * (int64_t)c->parts <= units && c->cluster * (int64_t)c->units >= units,
               "%d blocks of %d parts of %d units of %ld", c->cluster, c->parts, c->units, (long)units);
@@ -197,4 +231,5 @@ static void test_ternary(void) {
         CHECK(c->blocks * c->cluster <= INT32_MAX && c->shared_bytes <= hopper->shared_bytes - 1024, "%ld bytes",
               (long)c->shared_bytes);
     }
+    CHECK(of_columns > 1000 && of_wgmma > 1000, "%ld and %ld products", of_columns, of_wgmma);
 }

@@ -8,13 +8,13 @@
 // A second kernel adds up the slices of a row with their groups' scales, always in one order.
 
 #include "arch/streaming.cuh"
-#include "ternary/choose.h"
+#include "ternary/rounding.cuh" // tmac_sm90
 
 namespace vb {
 
 vb_status tmac_bits(const vb_tmac_matmul_args &a, const ternary_bits &cut, vb_stream *stream); // mma_b1.cu
 vb_status tmac_columns(const vb_tmac_matmul_args &a, const ternary_columns &cut, vb_stream *stream); // tmac_columns.cu
-vb_status tmac_tiles(const vb_tmac_matmul_args &a, vb_stream *stream); // tmac_tiles.cu
+vb_status tmac_tiles(const vb_tmac_matmul_args &a, vb_stream *stream);                            // tmac_tiles.cu
 
 namespace {
 
@@ -150,13 +150,13 @@ vb_status vb_cuda_tmac_lut(float *lut, const float *activations, int64_t k, int6
 vb_status vb_cuda_tmac_matmul(const vb_tmac_matmul_args *args, vb_stream *stream) {
     const vb_tmac_matmul_args &a = *args;
     const vb_gpu gpu = gpu_of(stream);
-    ternary_bits bits;
-    ternary_columns columns;
-    const ternary_kernel kernel = choose_tmac_matmul(&a, &bits, &columns, &gpu);
+    const ternary_tmac choice = choose_tmac_matmul(&a, &gpu);
+    const ternary_kernel kernel = choice.kernel;
     chosen(stream, ternary_kernel_info(kernel), "tmac_matmul", VB_F32, "m n k groups", a.m, a.n, a.k, a.groups);
     if (kernel == TERNARY_NONE) return VB_UNSUPPORTED;
-    if (kernel == TERNARY_TMAC_BITS) return tmac_bits(a, bits, stream);
-    if (kernel == TERNARY_TMAC_COLUMNS) return tmac_columns(a, columns, stream);
+    if (kernel == TERNARY_TMAC_BITS) return tmac_bits(a, choice.bits, stream);
+    if (kernel == TERNARY_TMAC_COLUMNS) return tmac_columns(a, choice.columns, stream);
+    if (kernel == TERNARY_TMAC_WGMMA) return tmac_sm90(a, choice.many, stream);
     if (kernel == TERNARY_TMAC_TILES) return tmac_tiles(a, stream);
     const int64_t slices = tmac_slices(&a), group_bytes = tmac_group_bytes(&a), row_bytes = ceil_div<int64_t>(a.k, 4);
     void *memory;

@@ -1,4 +1,4 @@
-// tmac_columns.cu: products with ternary weights of several columns of floats, by int8 tensor cores and clusters
+// tmac_columns.cu: products with ternary weights of up to 16 columns of floats, by int8 tensor cores and clusters
 // (vb_tmac_matmul, 9.0).
 //
 //   grid     (blocks of rows, `cluster` for each, shares of the columns). The blocks of a cluster share k. A warp takes
@@ -6,22 +6,20 @@
 //   shared   up to eight columns a block: weights on their way. Two planes of the block's part of its columns; a float
 //            a row and column
 //   moves    m k / 4 bytes of weights once a share of the columns; the columns once for each cluster, from the L2
-//   bound    latency, then the weights, from 32 columns on the tensor cores
+//   bound    latency, then the weights
 //
-// A column h is rounded to 15 bits in two planes of int8, h = (256 high + low) step, with a step for each 256 elements.
-// So no block waits for the greatest element of a whole column. An instruction's eight columns are the planes of four.
+// Columns are rounded by rounding.cuh. An instruction's eight columns are the planes of four.
 
 #include "arch/cluster.cuh"
 #include "arch/streaming.cuh"
 #include "arch/unaligned.cuh"
-#include "ternary/choose.h"
+#include "ternary/rounding.cuh"
 #include "ternary/tiles.cuh"
 
 namespace vb {
 namespace {
 
 constexpr int unit = TERNARY_TMAC_UNIT; // elements of 64 bytes of weights, which are rounded together
-constexpr int most_code = 127 * 257, low_codes = 256; // of both planes, of the low one
 
 // What a block has in shared memory, one behind the other.
 template <int FOURS>
@@ -50,7 +48,7 @@ VB_DEVICE float &part_of(float4 &v, int i) { return i == 0 ? v.x : i == 1 ? v.y 
 template <int FOURS>
 struct Rounding {
     static constexpr int count = FOURS == 1 ? 1 : 4, columns = 4 * FOURS;
-    float h[8][count];
+    FloatColumns<count> floats;
 
     VB_DEVICE static int element(int i) {
         const int lane = threadIdx.x % 32;
@@ -58,92 +56,38 @@ struct Rounding {
     }
     // From element `first` and column `column` on.
     VB_DEVICE void read(const vb_tmac_matmul_args &a, int64_t first, int64_t column) {
-        const bool vectors = a.n % count == 0 && reinterpret_cast<uintptr_t>(a.activations) % (4 * count) == 0;
-        const float *const from = a.activations + (first + element(0)) * a.n + column;
-        const int64_t left = a.k - first - element(0), live = a.n - column;
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            const int k = element(i) - element(0);
-            const float *const at = from + k * a.n;
-#pragma unroll
-            for (int c = 0; c < count; c++) h[i][c] = 0.0f;
-            if (k >= left || live <= 0) continue;
-            if (count == 4 && vectors) {
-                const float4 v = *reinterpret_cast<const float4 *>(at);
-                h[i][0] = v.x, h[i][1 % count] = v.y, h[i][2 % count] = v.z, h[i][3 % count] = v.w;
-            } else {
-#pragma unroll
-                for (int c = 0; c < count; c++)
-                    if (c < live) h[i][c] = at[c];
-            }
-        }
+        floats.read(a, first, column, element);
     }
     // Of unit u of the block and its columns from `own` on.
     VB_DEVICE void write(const vb_tmac_matmul_args &a, const ColumnsMemory<FOURS> &to, int64_t first, int u, int own) {
         const int lane = threadIdx.x % 32;
         if (a.normed) {
-            float squares[count] = {};
+            float squares[count];
+            floats.weigh(a, first, element, squares);
 #pragma unroll
-            for (int i = 0; i < 8; i++) {
-                const int64_t k = first + element(i);
-                const float norm = a.norm && k < a.k ? a.norm[k] : 1.0f;
-#pragma unroll
-                for (int c = 0; c < count; c++) {
-                    squares[c] = fmaf(h[i][c], h[i][c], squares[c]);
-                    h[i][c] *= norm;
-                }
-            }
-#pragma unroll
-            for (int c = 0; c < count; c++) {
-#pragma unroll
-                for (int offset = 16; offset > 0; offset /= 2)
-                    squares[c] += __shfl_xor_sync(all_lanes, squares[c], offset);
+            for (int c = 0; c < count; c++)
                 if (lane == 0) to.squares[u * columns + own + c] = squares[c];
-            }
         }
 #pragma unroll
         for (int c = 0; c < count; c++) {
-            unsigned bits = 0;
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                const unsigned size = __float_as_uint(h[i][c]) & 0x7fffffffu; // NaN is above infinity
-                bits = bits > size ? bits : size;
-            }
-            float most = 0.0f;
-#if __CUDA_ARCH__ >= 900
-            most = __uint_as_float(__reduce_max_sync(all_lanes, bits));
-#endif
-            constexpr float less = 1.0f / 256; // __fdividef gives 0 for divisors beyond 2^126
-            const float scale = __fdividef(most_code * less, Max::combine(most, 7.9e-31f) * less);
-            constexpr float round = 12582912.0f; // 1.5 times 2^23 leaves no bits below 1: the code is the lowest 16
-            unsigned both[8], carried[8], total = 0; // a low byte above 127 is below 0, and the high one is one more
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                both[i] = __float_as_uint(fmaf(h[i][c], scale, round));
-                carried[i] = both[i] + 128;
-                total += both[i] - 0x4b400000u;
-            }
-            const auto joined = [](const unsigned *v, int at) {
-                return __byte_perm(__byte_perm(v[0], v[1], 0x0040 + 0x11 * at),
-                                   __byte_perm(v[2], v[3], 0x0040 + 0x11 * at), 0x5410);
-            };
+            const RoundedColumn rounded = floats.round(c);
             const int four = (own + c) / 4, plane = (own + c) % 4 * 2;
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 const int word = lane / 4 + 8 * j;
                 unsigned *const at = reinterpret_cast<unsigned *>(to.codes + ((u * FOURS + four) * 4 + word % 4) * 32 +
                                                                   4 * plane + word / 4) + lane % 4;
-                at[0] = joined(carried + 4 * j, 1);
-                at[16] = joined(both + 4 * j, 0);
+                at[0] = rounded.high[j];
+                at[16] = rounded.low[j];
             }
-            int sum = int(total);
+            int sum = rounded.total;
 #if __CUDA_ARCH__ >= 900
             sum = __reduce_add_sync(all_lanes, sum);
 #endif
             if (lane == 0) {
                 const int i = u * columns + own + c;
                 to.totals[i] = sum;
-                to.steps[i] = scale > 0.0f ? most * (1.0f / most_code) : nanf(""); // of infinite floats
+                to.steps[i] = rounded.step;
             }
         }
     }
@@ -164,7 +108,7 @@ VB_DEVICE float4 columns_of_row(float4 v, int p) {
 template <int FOURS>
 __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS, FOURS < 4 ? 2 : 1)
     tmac_columns_kernel(vb_tmac_matmul_args a, int units, int all_parts, int turns) {
-    constexpr int columns = 4 * FOURS, most_fours = FOURS < 4 ? FOURS : 4, rounded = Rounding<FOURS>::count;
+    constexpr int columns = 4 * FOURS, rounded = Rounding<FOURS>::count;
     constexpr bool few = FOURS == 1; // columns
     constexpr bool staged = FOURS <= TERNARY_COLUMNS_STAGED_FOURS; // weights wait in shared memory
     constexpr int units_ahead = staged ? TERNARY_COLUMNS_STAGED : TERNARY_COLUMNS_AHEAD;
@@ -287,25 +231,21 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS, FOURS < 4 ? 2 : 1)
                         codes[mask][r / 2][r % 2] = (half ? piece.z : piece.x) >> down & bits;
                         codes[mask][r / 2][2 + r % 2] = (half ? piece.w : piece.y) >> down & bits;
                     }
+                int4 x[FOURS][2];
 #pragma unroll
-                for (int f0 = 0; f0 < FOURS; f0 += most_fours) {
-                    int4 x[most_fours][2];
+                for (int f = 0; f < FOURS; f++)
 #pragma unroll
-                    for (int f = 0; f < most_fours; f++)
+                    for (int j = 0; j < 2; j++) x[f][j] = own.codes[((u * FOURS + f) * 4 + 2 * half + j) * 32 + lane];
 #pragma unroll
-                        for (int j = 0; j < 2; j++)
-                            x[f][j] = own.codes[((u * FOURS + f0 + f) * 4 + 2 * half + j) * 32 + lane];
+                for (int mask = 0; mask < 4; mask++)
 #pragma unroll
-                    for (int mask = 0; mask < 4; mask++)
+                    for (int f = 0; f < FOURS; f++)
 #pragma unroll
-                        for (int f = 0; f < most_fours; f++)
-#pragma unroll
-                            for (int t = 0; t < 2; t++) {
-                                const unsigned(&c)[4] = codes[mask][t];
-                                mma_u8s8(sums[mask % sets][t][f0 + f], c[0], c[1], c[2], c[3], word_of(x[f][0], mask),
-                                         word_of(x[f][1], mask));
-                            }
-                }
+                        for (int t = 0; t < 2; t++) {
+                            const unsigned(&c)[4] = codes[mask][t];
+                            mma_u8s8(sums[mask % sets][t][f], c[0], c[1], c[2], c[3], word_of(x[f][0], mask),
+                                     word_of(x[f][1], mask));
+                        }
             }
             ask(staged ? oldest : i);
             oldest = oldest + 1 == units_ahead ? 0 : oldest + 1;
@@ -393,8 +333,7 @@ __global__ void __launch_bounds__(TERNARY_COLUMNS_THREADS, FOURS < 4 ? 2 : 1)
 vb_status tmac_columns(const vb_tmac_matmul_args &a, const ternary_columns &cut, vb_stream *stream) {
     const auto kernel = cut.fours == 1 ? tmac_columns_kernel<1>
         : cut.fours == 2               ? tmac_columns_kernel<2>
-        : cut.fours == 4               ? tmac_columns_kernel<4>
-                                       : tmac_columns_kernel<8>;
+                                       : tmac_columns_kernel<4>;
     const dim3 grid((unsigned)(cut.blocks * cut.cluster), (unsigned)cut.shares);
     return launch_cluster(stream, cut.cluster, grid, cut.threads, cut.shared_bytes, kernel, a, cut.units, cut.parts,
                           cut.turns);

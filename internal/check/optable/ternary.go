@@ -458,6 +458,8 @@ func tmacOp() *Op {
 			Case{Label: "words", Dims: []int{31, 8, 1, 1}, Flags: "ternary"}, Case{Label: "words", Dims: []int{300, 13, 777, 0}, Flags: "ternary"},
 			Case{Label: "words", Dims: []int{160, 9, 1154, 1}, Flags: "ternary_norm_weight"}, Case{Label: "words", Dims: []int{65, 35, 9216, 1}, Flags: "ternary"},
 			Case{Label: "words", Dims: []int{165, 10, 190, 1}},
+			Case{Label: "many", Dims: []int{197, 33, 1024, 4}}, Case{Label: "many", Dims: []int{70, 66, 3264, 1}, Flags: "norm_weight"},
+			Case{Label: "many", Dims: []int{300, 129, 640, 0}, Flags: "settled"},
 			Case{Label: "bits", Dims: []int{33, 1, 4096, 1}}, Case{Label: "bits", Dims: []int{47, 1, 8192, 0}}, Case{Label: "bits", Dims: []int{35, 1, 10240, 1}, Flags: "norm_weight"}, Case{Label: "bits", Dims: []int{33, 1, 13888, 1}, Flags: "norm_weight"}, Case{Label: "bits", Dims: []int{1, 1, 64, 1}, Flags: "settled"},
 			Case{Label: "bits", Dims: []int{5003, 1, 128, 1}, Flags: "settled"}, Case{Label: "bits", Dims: []int{70, 1, 3200, 1}, Flags: "norm_settled"},
 			Case{Label: "bits", Dims: []int{35, 1, 1600, 0}, Flags: "norm_weight"},
