@@ -341,8 +341,10 @@ template <int DIMS>
 vb_status run_f32(const vb_attention_args &a, vb_stream *stream) {
     constexpr int warps = ATTENTION_F32_WARPS(DIMS, 0), few = ATTENTION_F32_WARPS(DIMS, 1);
     constexpr bool has_small = DIMS == 128 || DIMS == 256, shared = DIMS <= ATTENTION_F32_SHARED_DIMS;
-    if (attention_f32_small(DIMS, &gpu_of(stream))) return launch_f32<DIMS, has_small, few, 1>(a, stream);
     const int shares = attention_f32_shares(&a, multiprocessors(stream));
+    if (attention_f32_small(DIMS, &gpu_of(stream)))
+        return shared && shares > 1 ? launch_f32<DIMS, has_small, few, shared ? 2 : 1>(a, stream)
+                                    : launch_f32<DIMS, has_small, few, 1>(a, stream);
     if (shared && shares == 4) return launch_f32<DIMS, false, shared ? warps / 2 : warps, shared ? 4 : 1>(a, stream);
     if (shared && shares == 2) return launch_f32<DIMS, false, warps, shared ? 2 : 1>(a, stream);
     return launch_f32<DIMS, false, warps, 1>(a, stream);
