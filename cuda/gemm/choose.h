@@ -42,7 +42,7 @@ static inline int matmul_3xtf32_any_suits(const vb_matmul_args *x, const vb_gpu 
     const int64_t few = x->m < x->n ? x->m : x->n;
     const int lone = vb_begins_early(gpu) && x->batch == 1 && x->k > 8 && x->k <= 128 && few > 16 && few <= 64;
     return x->precision != VB_PRECISION_IEEE && x->k > 0 && vb_tiles_fit(x->m, 16, x->n, 16) &&
-           (lone ? 1.2 : vb_begins_early(gpu) ? 1 : 0.95) * matmul_tf32_time(x, gpu) < matmul_f32_time(x, gpu);
+           (lone ? 1.2 : vb_begins_early(gpu) ? 0.92 : 0.95) * matmul_tf32_time(x, gpu) < matmul_f32_time(x, gpu);
 }
 /* F32 operands have to be split first, which few rows do not repay. Kernels that take as long need no memory for it. */
 static inline int matmul_3xf16_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
@@ -55,14 +55,11 @@ static inline int matmul_thin_suits(const vb_matmul_args *x, const vb_gpu *gpu) 
     if (x->k > 16 || !vb_tiles_fit(x->m, 16, x->n, 8)) return 0;
     if (gpu->capability < 80 || x->k == 0) return 1;
     if ((x->m == 1 || x->n == 1) && matmul_skinny_suits(x) &&
-        matmul_skinny_time(x, gpu) < matmul_thin_time(x, gpu))
+        0.9 * matmul_skinny_time(x, gpu) < matmul_thin_time(x, gpu))
         return 0;
-    /* Its own is the surest of these times, of F32 on Hopper for the shortest k alone. */
-    const int early = vb_begins_early(gpu);
-    const double sure = !early ? 0.8 : x->type == VB_F32 ? x->k > 4 ? 1 : 0.8 : x->k > 8 && x->n <= 32 ? 1 : 0.7,
-                 time = sure * matmul_thin_time(x, gpu);
-    if (x->type != VB_F32)
-        return time < (early ? 1.15 : 1) * matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
+    /* Before Hopper its own is the surest of these times. */
+    const double time = (vb_begins_early(gpu) ? 1 : 0.9) * matmul_thin_time(x, gpu);
+    if (x->type != VB_F32) return time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
     if (x->precision == VB_PRECISION_IEEE) return time < matmul_f32_time(x, gpu);
     return time < matmul_tf32_time(x, gpu) && (x->k <= 8 || time < matmul_f32_time(x, gpu));
 }
@@ -75,11 +72,12 @@ static inline int matmul_short_suits(const vb_matmul_args *x, const vb_gpu *gpu)
     if (gemm_m64_takes(x, gpu) && gemm_m64_time(x, gpu) < time) return 0;
     const int large = gpu->capability == 90 && x->k > 16 && time > 30 && gemm_sm90_takes(x);
     if (large && gemm_sm90_cut_of(x, gpu->multiprocessors).time < time) return 0;
-    /* Of 16 bits and the shortest k matmul_thin takes down to half of its time. */
-    const double thin = x->k <= 4 ? 0.7 : 1;
-    return (x->k > 16 || time < thin * matmul_thin_time(x, gpu)) &&
+    /* Where C is most of the work, two blocks of matmul_sm90 a multiprocessor take less than their time says. */
+    const int sm90 = gpu->capability == 90 && x->k > 16 && x->m >= 128 && x->n >= 256 && matmul_operand_vectors(x);
+    const double vectors = sm90 ? 0.8 : 1;
+    return (x->k > 16 || time < matmul_thin_time(x, gpu)) &&
            time < (vb_begins_early(gpu) ? 1.05 : 1) * matmul_ksplit_time(x, gpu) &&
-           time < matmul_vectors_time(x, gpu);
+           time < vectors * matmul_vectors_time(x, gpu);
 }
 static inline int matmul_ksplit_suits(const vb_matmul_args *x, const vb_gpu *gpu) {
     return gpu->capability >= 80 && x->type != VB_F32 && x->m > 0 && x->n > 0 &&
@@ -114,12 +112,12 @@ static inline int matmul_skinny_pays(const vb_matmul_args *x, const vb_gpu *gpu)
     if (gpu->capability < 80) return 1;
     const matmul_skinny_plan plan = matmul_skinny_plan_of(x, gpu->multiprocessors);
     if (plan.by_k ? x->m > 2 && x->n > 2 : x->type != VB_F32 && !plan.lone) return 0;
-    /* Its own is the surest of these times. */
-    const double sure = vb_begins_early(gpu) ? 0.87 : 1;
+    /* Its own is the surest of these times, but for lone ones of batches. */
+    const double sure = vb_begins_early(gpu) && !(plan.lone && x->batch > 1) ? 0.87 : 1;
     if (x->type == VB_F32) return sure * time < matmul_f32_time(x, gpu) && sure * time < matmul_tf32_time(x, gpu);
     if (gpu->capability == 90 && matmul_contiguous(x) && x->k % 8 == 0 && x->n % 8 == 0 && x->m <= x->n) return 0;
     if (gemm_m64_takes(x, gpu)) return 0;
-    if (matmul_padded_m64_suits(x, gpu) && matmul_padded_m64_time(x, gpu) < time) return 0;
+    if (matmul_padded_m64_suits(x, gpu) && 1.2 * matmul_padded_m64_time(x, gpu) < time) return 0;
     return sure * time < matmul_ksplit_time(x, gpu) && time < matmul_vectors_time(x, gpu);
 }
 

@@ -40,13 +40,15 @@ typedef struct matmul_times {
     double store, odd_store; /* a million elements of C; the share more where its rows begin anywhere */
     double rate;             /* megabytes of the matrices in a microsecond */
     double odd;              /* the share more of a step for each operand whose rows begin anywhere */
+    double round;            /* the least that a round of blocks takes after the first */
 } matmul_times;
 static inline double matmul_millions_of_c(const vb_matmul_args *x) { return 1e-6 * x->m * x->n * x->batch; }
 static inline double matmul_megabytes(const vb_matmul_args *x) {
     return 1e-6 * matmul_element_bytes(x->type) * x->batch *
            ((double)x->m * x->k + (double)x->k * x->n + (double)x->m * x->n);
 }
-/* Blocks wait for the memory beside their steps; before Hopper, the times say, only where that takes longer.
+/* Blocks wait for the memory beside their steps; before Hopper, the times say, only where that takes longer. A round of
+ * blocks that follow others has its least (docs/experiments/2026-11-29-short-products.md).
  * A block that stores goes through the columns of its tile that the matrix lacks: these take as long as others where
  * rows of C begin anywhere, else half of it, but for matmul_f32 (docs/experiments/2026-11-28-product-tail.md). */
 static inline double matmul_time(const matmul_ksplit_plan *plan, const matmul_times *t, const vb_matmul_args *x,
@@ -58,12 +60,15 @@ static inline double matmul_time(const matmul_ksplit_plan *plan, const matmul_ti
                  crowded = taken < 1 ? taken : 1, whole = (double)x->k / plan->depth,
                  steps = plan->parts > 1 ? (double)vb_ceil_div(plan->steps, plan->parts) : whole > 0.25 ? whole : 0.25,
                  step = (t->step + t->crowded * crowded) * (1 + t->odd * odd), c = matmul_millions_of_c(x),
-                 waited = t->start + rounds * (t->block + step * steps), moved = matmul_megabytes(x) / t->rate,
+                 block = t->block + step * steps, waited = t->start + rounds * block,
+                 moved = matmul_megabytes(x) / t->rate,
                  taking = early ? waited + moved : waited > 1.5 + moved ? waited : 1.5 + moved,
                  past = plan->depth > MATMUL_F32_DEPTH && x->n < plan->tile_n ? (double)(plan->tile_n - x->n) : 0,
-                 lacking = past / (double)x->n * (odd_c ? 1 : 0.5);
-    return taking + t->store * c * (1 + t->odd_store * odd_c) * (1 + lacking) +
-           (plan->parts > 1 ? t->add + t->part * plan->parts * c : 0);
+                 lacking = past / (double)x->n * (odd_c ? 1 : 0.5),
+                 stored = taking + t->store * c * (1 + t->odd_store * odd_c) * (1 + lacking),
+                 again = (double)(vb_ceil_div(plan->tiles * plan->parts, plan->places) - 1),
+                 least = t->start + block + again * t->round;
+    return (stored > least ? stored : least) + (plan->parts > 1 ? t->add + t->part * plan->parts * c : 0);
 }
 /* The time by as many blocks a tile as take least: as the places have room for, twice as many, a half, or before Hopper
  * also a quarter and so on. */
@@ -98,71 +103,79 @@ static inline const matmul_tiles *matmul_tiles_among(matmul_kernel kernel, const
     return kernel == MATMUL_MMA ? mma : kernel == MATMUL_KSPLIT ? ksplit : kernel == MATMUL_F32 ? f32 : tf32;
 }
 static inline const matmul_tiles *matmul_early_tiles_of(matmul_kernel kernel) {
-    static const matmul_tiles mma = {2,
-                                     MATMUL_MMA_DEPTH,
-                                     3,
-                                     {{128, 128, 2, {1.75, 1.36, 0.835, 0.612, 0.762, 2.45, 1.11, 0.323, 7.88, 0}},
-                                      {64, 64, 4, {1.99, 0.35, 0.277, 0.729, 0.741, 2.7, 1.28, 0.404, 7.62, 0}}}},
-                              ksplit = {5,
-                                        MATMUL_KSPLIT_DEPTH,
-                                        2,
-                                        {{64, 64, 3, {2.64, 0, 0.666, 0.728, 0.055, 2.82, 1.68, 0.193, 5.64, 0.044}},
-                                         {32, 32, 6, {2.28, 0, 0.49, 0.862, 0.448, 2.99, 1.9, 0.308, 4.04, 0.041}},
-                                         {64, 16, 6, {2, 0, 0.366, 1.02, 0.868, 3.13, 2.44, 0.176, 3.5, 0.048}},
-                                         {16, 64, 6, {2, 0, 0.364, 0.936, 0.842, 2.95, 2.39, 0.035, 3.36, 0.054}},
-                                         {16, 16, 6, {0.236, 1.75, 0.164, 0.477, 0, 0, 4.87, 0.018, 5, 0.043}}}},
-                              tf32 = {7,
-                                      MATMUL_TF32_DEPTH,
-                                      2,
-                                      {{64, 64, 3, {2.6, 0, 0.752, 1.24, 0.616, 2.2, 1.36, 0.44, 6.72, 0.063}},
-                                       {32, 32, 5, {2.02, 0, 0.358, 0.96, 1.22, 2.16, 2.28, 0.431, 6.97, 0.09}},
-                                       {64, 32, 5, {2.04, 0, 0.543, 1.41, 1.07, 2.31, 1.66, 0.375, 6.15, 0.078}},
-                                       {32, 64, 5, {2.13, 0, 0.535, 1.45, 1.09, 2.31, 1.66, 0.362, 8.73, 0.08}},
-                                       {64, 16, 5, {1.78, 0.162, 0.385, 0.925, 1.2, 3.18, 2.69, 0.5, 9, 0.106}},
-                                       {16, 64, 5, {1.89, 0.1, 0.38, 0.994, 1.19, 2.62, 2.36, 0.369, 9, 0.087}},
-                                       {16, 16, 4, {0.294, 2.1, 0.086, 0.335, 0, 0, 2.04, 0.011, 5.08, 0.109}}}},
-                              f32 = {4,
-                                     MATMUL_F32_DEPTH,
-                                     6,
-                                     {{256, 128, 1, {4.37, 1.55, 2.91, 0.263, 0, 0, 2.43, 1.19, 4.31, 0.034}},
-                                      {128, 128, 2, {0.687, 4.88, 2.39, 1.08, 0, 0, 1.03, 2.79, 4.46, 0.039}},
-                                      {64, 64, 3, {1.17, 1.09, 0.394, 0.885, 0.813, 2.87, 1.29, 1.24, 4.96, 0.044}},
-                                      {32, 64, 3, {1.69, 0.021, 0.276, 0.569, 1.19, 2.67, 2.04, 0.243, 6.03, 0.032}}}};
+    static const matmul_tiles mma = {
+        2,
+        MATMUL_MMA_DEPTH,
+        3,
+        {{128, 128, 2, {1.75, 1.36, 0.835, 0.612, 0.762, 2.45, 1.11, 0.323, 7.88, 0, 4.15}},
+         {64, 64, 4, {1.99, 0.35, 0.277, 0.729, 0.741, 2.7, 1.28, 0.404, 7.62, 0, 2.35}}}};
+    static const matmul_tiles ksplit = {
+        5,
+        MATMUL_KSPLIT_DEPTH,
+        2,
+        {{64, 64, 3, {2.64, 0, 0.666, 0.728, 0.055, 2.82, 1.68, 0.193, 5.64, 0.044, 2.3}},
+         {32, 32, 6, {2.28, 0, 0.49, 0.862, 0.448, 2.99, 1.9, 0.308, 4.04, 0.041, 2.25}},
+         {64, 16, 6, {2, 0, 0.366, 1.02, 0.868, 3.13, 2.44, 0.176, 3.5, 0.048, 2.65}},
+         {16, 64, 6, {2, 0, 0.364, 0.936, 0.842, 2.95, 2.39, 0.035, 3.36, 0.054, 2.75}},
+         {16, 16, 6, {0.836, 1.15, 0.164, 0.477, 0, 0, 4.87, 0.018, 5, 0.043, 2.35}}}};
+    static const matmul_tiles tf32 = {
+        7,
+        MATMUL_TF32_DEPTH,
+        2,
+        {{64, 64, 3, {2.6, 0, 0.752, 1.24, 0.616, 2.2, 1.36, 0.44, 6.72, 0.063, 3.15}},
+         {32, 32, 5, {2.02, 0, 0.358, 0.96, 1.22, 2.16, 2.28, 0.431, 6.97, 0.09, 2.65}},
+         {64, 32, 5, {2.04, 0, 0.543, 1.41, 1.07, 2.31, 1.66, 0.375, 6.15, 0.078, 3.1}},
+         {32, 64, 5, {2.13, 0, 0.535, 1.45, 1.09, 2.31, 1.66, 0.362, 8.73, 0.08, 3.15}},
+         {64, 16, 5, {1.78, 0.162, 0.385, 0.925, 1.2, 3.18, 2.69, 0.5, 9, 0.106, 2.6}},
+         {16, 64, 5, {1.89, 0.1, 0.38, 0.994, 1.19, 2.62, 2.36, 0.369, 9, 0.087, 2.55}},
+         {16, 16, 4, {2.19, 0.2, 0.086, 0.335, 0, 0, 2.04, 0.011, 5.08, 0.109, 2.15}}}};
+    static const matmul_tiles f32 = {
+        4,
+        MATMUL_F32_DEPTH,
+        6,
+        {{256, 128, 1, {4.37, 1.55, 2.91, 0.263, 0, 0, 2.43, 1.19, 4.31, 0.034, 0}},
+         {128, 128, 2, {0.687, 4.88, 2.39, 1.08, 0, 0, 1.03, 2.79, 4.46, 0.039, 0}},
+         {64, 64, 3, {1.17, 1.09, 0.394, 0.885, 0.813, 2.87, 1.29, 1.24, 4.96, 0.044, 2.55}},
+         {32, 64, 3, {1.69, 0.021, 0.276, 0.569, 1.19, 2.67, 2.04, 0.243, 6.03, 0.032, 1.7}}}};
     return matmul_tiles_among(kernel, &mma, &ksplit, &tf32, &f32);
 }
 /* Before Hopper kernels do not begin early: fits to 6,000 runs of 230 products by an H100 taken for a GPU of 8.6, by
  * 0.12 of their logarithm (docs/experiments/2026-11-28-portable-products.md). */
 static inline const matmul_tiles *matmul_portable_tiles_of(matmul_kernel kernel) {
-    static const matmul_tiles mma = {2,
-                                     MATMUL_MMA_DEPTH,
-                                     1,
-                                     {{128, 128, 2, {3.17, 1.51, 0.688, 1.04, 0.023, 2.25, 1.2, 0.45, 3.79, 0.001}},
-                                      {64, 64, 4, {2.15, 1.16, 0.268, 0.911, 1.09, 2.46, 1.39, 0.734, 2.86, 0.001}}}},
-                              ksplit = {5,
-                                        MATMUL_KSPLIT_DEPTH,
-                                        1,
-                                        {{64, 64, 3, {2.77, 1.29, 0.763, 0.658, 0.117, 2.38, 1.11, 0.134, 2.03, 0.039}},
-                                         {32, 32, 6, {2.15, 1.24, 0.637, 0.762, 0.634, 2.41, 1.21, 0.046, 1.91, 0.065}},
-                                         {64, 16, 6, {1.83, 1.18, 0.501, 1.04, 0.997, 2.45, 1.75, 0, 2.48, 0.059}},
-                                         {16, 64, 6, {1.45, 1.53, 0.453, 1.02, 1.03, 2.48, 1.29, 0, 2.21, 0.077}},
-                                         {16, 16, 6, {1.05, 2.02, 0.116, 0.71, 0, 0, 4.85, 0.022, 1.48, 0.042}}}},
-                              tf32 = {7,
-                                      MATMUL_TF32_DEPTH,
-                                      1,
-                                      {{64, 64, 3, {3.33, 0.628, 0.796, 1.45, 0.348, 2.62, 1.17, 0.321, 2.11, 0.045}},
-                                       {32, 32, 5, {2.08, 1.33, 0.43, 1.02, 1, 2.52, 0.597, 1.41, 1.46, 0.085}},
-                                       {64, 32, 5, {2.73, 0.913, 0.572, 1.56, 0.721, 2.93, 0.984, 0.461, 1.81, 0.082}},
-                                       {32, 64, 5, {2.26, 1.32, 0.58, 1.65, 0.635, 2.83, 0.728, 0.756, 2.17, 0.06}},
-                                       {64, 16, 5, {2.68, 0.921, 0.353, 1.24, 0.955, 2.7, 1.75, 0.472, 2.44, 0.076}},
-                                       {16, 64, 5, {1.52, 2.13, 0.434, 1.14, 0.657, 2.96, 0.024, 4, 2.01, 0.064}},
-                                       {16, 16, 4, {0.8, 2, 0.113, 0.405, 0, 0, 2.03, 0, 2.15, 0.106}}}},
-                              f32 = {4,
-                                     MATMUL_F32_DEPTH,
-                                     4,
-                                     {{256, 128, 1, {3.94, 3.66, 2.79, 0.229, 1.19, 10.3, 3.48, 0.162, 3.6, 0.02}},
-                                      {128, 128, 2, {2.1, 4.55, 2.32, 1.1, 4.93, 4.55, 2.58, 0, 1.85, 0.066}},
-                                      {64, 64, 3, {2.67, 0.99, 0.429, 0.962, 0.674, 2.23, 2.23, 0, 1.62, 0.031}},
-                                      {32, 64, 3, {1.96, 1.03, 0.308, 0.571, 1.31, 2.29, 1.07, 0.001, 1.56, 0.001}}}};
+    static const matmul_tiles mma = {
+        2,
+        MATMUL_MMA_DEPTH,
+        1,
+        {{128, 128, 2, {3.17, 1.51, 0.688, 1.04, 0.023, 2.25, 1.2, 0.45, 3.79, 0.001, 0}},
+         {64, 64, 4, {2.15, 1.16, 0.268, 0.911, 1.09, 2.46, 1.39, 0.734, 2.86, 0.001, 0}}}};
+    static const matmul_tiles ksplit = {
+        5,
+        MATMUL_KSPLIT_DEPTH,
+        1,
+        {{64, 64, 3, {2.77, 1.29, 0.763, 0.658, 0.117, 2.38, 1.11, 0.134, 2.03, 0.039, 0}},
+         {32, 32, 6, {2.15, 1.24, 0.637, 0.762, 0.634, 2.41, 1.21, 0.046, 1.91, 0.065, 0}},
+         {64, 16, 6, {1.83, 1.18, 0.501, 1.04, 0.997, 2.45, 1.75, 0, 2.48, 0.059, 0}},
+         {16, 64, 6, {1.45, 1.53, 0.453, 1.02, 1.03, 2.48, 1.29, 0, 2.21, 0.077, 0}},
+         {16, 16, 6, {1.05, 2.02, 0.116, 0.71, 0, 0, 4.85, 0.022, 1.48, 0.042, 0}}}};
+    static const matmul_tiles tf32 = {
+        7,
+        MATMUL_TF32_DEPTH,
+        1,
+        {{64, 64, 3, {3.33, 0.628, 0.796, 1.45, 0.348, 2.62, 1.17, 0.321, 2.11, 0.045, 0}},
+         {32, 32, 5, {2.08, 1.33, 0.43, 1.02, 1, 2.52, 0.597, 1.41, 1.46, 0.085, 0}},
+         {64, 32, 5, {2.73, 0.913, 0.572, 1.56, 0.721, 2.93, 0.984, 0.461, 1.81, 0.082, 0}},
+         {32, 64, 5, {2.26, 1.32, 0.58, 1.65, 0.635, 2.83, 0.728, 0.756, 2.17, 0.06, 0}},
+         {64, 16, 5, {2.68, 0.921, 0.353, 1.24, 0.955, 2.7, 1.75, 0.472, 2.44, 0.076, 0}},
+         {16, 64, 5, {1.52, 2.13, 0.434, 1.14, 0.657, 2.96, 0.024, 4, 2.01, 0.064, 0}},
+         {16, 16, 4, {0.8, 2, 0.113, 0.405, 0, 0, 2.03, 0, 2.15, 0.106, 0}}}};
+    static const matmul_tiles f32 = {
+        4,
+        MATMUL_F32_DEPTH,
+        4,
+        {{256, 128, 1, {3.94, 3.66, 2.79, 0.229, 1.19, 10.3, 3.48, 0.162, 3.6, 0.02, 0}},
+         {128, 128, 2, {2.1, 4.55, 2.32, 1.1, 4.93, 4.55, 2.58, 0, 1.85, 0.066, 0}},
+         {64, 64, 3, {2.67, 0.99, 0.429, 0.962, 0.674, 2.23, 2.23, 0, 1.62, 0.031, 0}},
+         {32, 64, 3, {1.96, 1.03, 0.308, 0.571, 1.31, 2.29, 1.07, 0.001, 1.56, 0.001, 0}}}};
     return matmul_tiles_among(kernel, &mma, &ksplit, &tf32, &f32);
 }
 static inline const matmul_tiles *matmul_tiles_of(matmul_kernel kernel, const vb_gpu *gpu) {

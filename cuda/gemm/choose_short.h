@@ -42,21 +42,43 @@ static inline double matmul_short_time(const vb_matmul_args *x, const vb_gpu *gp
     return 2.2 + (taken > 0.2 ? taken : 0.2) * (1.15 + of_c + 0.07 * odd + 0.43 * (double)vb_ceil_div(x->k, 16)) +
            0.62 * matmul_millions_of_c(x) + 0.73e-6 * x->batch * operands;
 }
-/* How matmul_thin cuts up a product: a block has every `phases`-th row. */
-enum { MATMUL_THIN_THREADS = 256 };
+/* How matmul_thin cuts up a product: a block has `rows` of every `phases`-th row. */
+enum { MATMUL_THIN_THREADS = 256, MATMUL_THIN_FLOATS = 2048, MATMUL_THIN_OUTPUTS = 4096, MATMUL_THIN_BLOCKS = 8 };
 typedef struct matmul_thin_plan {
-    int phases, columns, width; /* columns of a thread; threads side by side */
-    int64_t across;             /* blocks side by side */
+    int phases, columns, width, rows; /* columns of a thread; threads side by side */
+    int64_t across;                   /* blocks side by side */
     double time;
 } matmul_thin_plan;
-static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
-    const int f32 = x->type == VB_F32, sector = MATMUL_SECTOR / matmul_element_bytes(x->type);
+static inline int64_t matmul_thin_groups(const vb_matmul_args *x, const matmul_thin_plan *plan) {
+    return vb_ceil_div(x->m, (int64_t)plan->rows * plan->phases) * plan->phases;
+}
+/* So many outputs of a block are enough: blocks that run together then write rows that lie close. Rows past the last
+ * one are of no use. Fewer rows where there are next to no blocks, if they leave few threads without any. */
+static inline int matmul_thin_rows(const vb_matmul_args *x, int depth, int width, int columns, int multiprocessors) {
+    int rows = MATMUL_THIN_FLOATS / depth;
+    while (rows > 16 && ((rows > 64 && rows * width > MATMUL_THIN_OUTPUTS) || rows >= 2 * x->m)) rows /= 2;
+    while (rows > 16 && (rows > 32 || rows > 2 * MATMUL_THIN_THREADS / width) &&
+           2 * vb_ceil_div(x->m, rows) * vb_ceil_div(x->n, (int64_t)width * columns) * x->batch < 3 * multiprocessors)
+        rows /= 2;
+    return rows;
+}
+/* Its time is a fit to 870 runs of products on an H200, by 0.17 of its logarithm: what blocks read and compute, or a
+ * block alone, and the way of C, longer where parts of sectors are written
+ * (docs/experiments/2026-11-29-short-products.md). */
+static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x, int multiprocessors) {
+    const int f32 = x->type == VB_F32, bytes = matmul_element_bytes(x->type), sector = MATMUL_SECTOR / bytes,
+              depth = x->k <= 4 ? 4 : x->k <= 8 ? 8 : 16;
     const double c = matmul_millions_of_c(x);
-    matmul_thin_plan plan = {matmul_phases(x), x->n > 32 && c > 4 ? 2 : 1, 1, 0, 0};
+    /* Two columns a thread where blocks of one would have few left, or many outputs. A longer k of a B stored [k][n]
+     * asks for more registers than it saves of A. */
+    const int few_left = x->n > (depth == 4 ? 128 : 256), some = x->n > 32 && c > 4, many = x->n > 32 && c > 16,
+              two_columns = depth == 4 || (depth == 8 && x->b_transposed) ? few_left || some : many;
+    matmul_thin_plan plan = {matmul_phases(x), two_columns ? 2 : 1, 1, 0, 0, 0};
     /* Phases of 16 bits read A again and again: where it is stored [k][m], an element at a time. */
-    const int odd = plan.phases > 1, again = !f32 && (plan.phases > 8 || (x->k > 4 && x->a_transposed));
+    const int odd = plan.phases > 1, again = !f32 && depth > 4 && (plan.phases > 8 || x->a_transposed),
+              least = (f32 ? 8 : plan.phases > 8 ? 16 : 12) * plan.phases;
     if (odd && again) plan.phases = plan.columns = 1;
-    else if (odd && x->n >= 128 && x->m >= 8 * plan.phases) plan.columns = 2;
+    else if (odd && x->n >= 128 && x->m >= least) plan.columns = 2;
     else plan.phases = 1;
     const int64_t columns = x->n + (plan.phases > 1 ? sector - 1 : 0);
     if (plan.columns == 1) {
@@ -67,27 +89,26 @@ static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x) {
         plan.across = vb_ceil_div(columns, of_block);
         plan.width = (int)vb_ceil_div(vb_ceil_div(columns, 2 * plan.across), 32) * 32;
     }
-    const int steps = x->k <= 4 ? 1 : x->k <= 8 ? 2 : 4, alone = x->b_transposed && x->n <= 64;
-    const double computed = (double)plan.across * plan.width * plan.columns * x->m * steps,
-                 of_a = (double)x->m * x->k * (x->a_transposed && plan.phases > 1 ? 4 : 1),
-                 of_b = (double)x->n * x->k * (1 + (f32 ? 3.1 : 2.1) * (plan.phases - 1));
-    /* F32 of a longer k was fitted again, by random batches. */
-    const int longer = f32 && x->k > 4;
-    const double start = longer ? x->k > 8 ? 3.9 : 3.5 : f32 ? 2.8 : 4.7,
-                 odd_c = longer ? 1.7 : f32 ? 2.2 : 2.8, two = longer ? 0.85 : f32 ? 0.6 : 0.72;
-    plan.time = start + c * (longer ? 0.95 : f32 ? 1.22 : 0.52) * (odd && plan.phases == 1 ? odd_c : 1) +
-                1e-6 * x->batch *
-                    ((longer ? 0.27 : f32 ? 0.29 : 0.28) * computed * (plan.columns == 1 ? 1 : two) +
-                     (longer ? 4.5 : f32 ? 4.6 : 4.2) * of_a +
-                     (!f32 ? 0.56 : (longer ? 0.2 : 0.3) + (alone ? longer ? 9.5 : 17 : 0)) * of_b);
+    plan.rows = matmul_thin_rows(x, depth, plan.width, plan.columns, multiprocessors);
+    const int threads = MATMUL_THIN_THREADS / plan.width * plan.width;
+    const double blocks = (double)matmul_thin_groups(x, &plan) * (double)plan.across * (double)x->batch,
+                 places = (double)MATMUL_THIN_BLOCKS * multiprocessors,
+                 rows = (double)(x->m < plan.rows ? x->m : plan.rows), of_b = (double)depth * plan.columns,
+                 of_a = rows * depth / threads, computed = rows * plan.width / threads * of_b,
+                 alone = f32 ? 0.33 + 0.0039 * computed : 0.0075 * computed,
+                 block = f32 ? 2.59 + 0.949 * of_a + 0.06 * of_b : 0.54 + 0.808 * of_a + 0.273 * of_b,
+                 waited = blocks / places * block,
+                 operands = 1e-6 * x->batch * (double)x->k * ((double)x->m + (double)x->n * plan.phases);
+    const int parts = odd && plan.phases == 1; /* of sectors */
+    plan.time = (f32 ? 1.9 : 2.3) + (waited > alone ? waited : alone) +
+                bytes * ((f32 ? 0.281 : 0.311) * (parts ? 1.82 : 1) * c + (f32 ? 0.164 : 0.426) * operands);
     return plan;
 }
-/* F32 of a k above 4 against tiles of small matrices, which take longer than their times say. Before Hopper 16 bits of
- * a k of up to 8 took 0.84 of it, and a longer k as long or longer, of 25 of those runs. */
+/* Before Hopper 16 bits of a longer k take longer, of 4 runs. */
 static inline double matmul_thin_time(const vb_matmul_args *x, const vb_gpu *gpu) {
-    const int f32 = x->type == VB_F32, early = vb_begins_early(gpu);
-    if (f32 && x->k > 4) return matmul_thin_plan_of(x).time * (early ? 0.9 : 1.3);
-    return matmul_thin_plan_of(x).time * (early || f32 ? 1 : x->k > 8 ? 1.25 : 0.84);
+    const double time = matmul_thin_plan_of(x, gpu->multiprocessors).time;
+    if (vb_begins_early(gpu)) return time;
+    return time * (x->type != VB_F32 && x->k > 8 ? 1.25 : 1);
 }
 
 #endif

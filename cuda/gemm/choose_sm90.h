@@ -228,8 +228,10 @@ static inline int gemm_m64_fits(const vb_matmul_args *x, const vb_gpu *gpu) {
 }
 static inline int gemm_m64_pays(const vb_matmul_args *x, double time, const vb_gpu *gpu) {
     const int64_t many = gemm_m64_turned(x) ? x->m : x->n;
+    /* Times of matmul_sm90 are too long for batches of whole vectors. */
+    const double sure = x->batch > 1 && matmul_operand_vectors(x) ? 0.87 : 1;
     return x->k > 16 && 2 * many >= GEMM_M64_TILE && time < matmul_ksplit_time(x, gpu) &&
-           time < matmul_copied_time(x, gpu) &&
+           time < sure * matmul_copied_time(x, gpu) &&
            (!matmul_operand_vectors(x) || time < matmul_plan_of(MATMUL_MMA, x, gpu).time);
 }
 static inline int gemm_m64_takes(const vb_matmul_args *x, const vb_gpu *gpu) {

@@ -448,29 +448,42 @@ __global__ void __launch_bounds__(threads, MATMUL_SKINNY_LONE_BLOCKS)
     }
 }
 
+template <int COUNT>
+struct Count {
+    static constexpr int value = COUNT;
+};
+
 // The same where a thread has an output. Matrices follow each other, so that a block has several small ones.
 template <class T>
 __global__ void __launch_bounds__(threads) matmul_skinny_own_kernel(MatMulProblem<T> p, Reciprocal by_rows,
                                                                     unsigned rows, unsigned outputs,
                                                                     bool a_transposed, bool b_transposed) {
-    constexpr int at_once = 8;
     const unsigned i = blockIdx.x * threads + threadIdx.x, matrix = by_rows.quotient(i), row = i - matrix * rows;
     const Skinny<T> x(p, a_transposed, b_transposed, matrix);
     wait_for_previous_kernel();
     release_next_kernel();
     if (i >= outputs) return;
+    const T *many = x.many + row, *few = x.few;
     float sum = 0;
-    for (int64_t k0 = 0; k0 < x.k; k0 += at_once) {
-        T many[at_once], one[at_once];
+    // So many elements of k at once, of which `left` are in the matrix: past them the last is read again.
+    const auto add = [&](auto at_once, int left) {
+        constexpr int count = decltype(at_once)::value;
+        T of_many[count], of_few[count];
 #pragma unroll
-        for (int u = 0; u < at_once; u++) {
-            const bool inside = k0 + u < x.k;
-            many[u] = inside ? x.many[(k0 + u) * x.many_stride + row] : from_float<T>(0.0f);
-            one[u] = inside ? x.few[(k0 + u) * x.few_k] : from_float<T>(0.0f);
+        for (int u = 0; u < count; u++) {
+            const int at = smaller(u, left - 1);
+            of_many[u] = many[at * x.many_stride];
+            of_few[u] = few[at * x.few_k];
         }
 #pragma unroll
-        for (int u = 0; u < at_once; u++) sum = fmaf(to_float(many[u]), to_float(one[u]), sum);
-    }
+        for (int u = 0; u < count; u++)
+            if (u < left) sum = fmaf(to_float(of_many[u]), to_float(of_few[u]), sum);
+        many += count * x.many_stride, few += count * x.few_k;
+    };
+    int left = (int)x.k;
+    for (; left >= 16; left -= 16) add(Count<16>(), 16);
+    if (left >= 8) add(Count<8>(), 8), left -= 8;
+    if (left > 0) add(Count<8>(), left);
     x.c[row * x.c_many] = from_float<T>(sum);
 }
 

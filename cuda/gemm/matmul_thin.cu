@@ -14,7 +14,7 @@ namespace {
 
 constexpr int threads = MATMUL_THIN_THREADS;
 template <int K>
-constexpr int most_rows = 2048 / K; // of a block
+constexpr int most_rows = MATMUL_THIN_FLOATS / K; // of a block
 
 // k is at most K; `width` threads lie side by side. A block has `rows` rows, a power of two, of every `phases`-th row.
 // Of more than one phase its first column is that of the sector in which its first row begins, or one before.
@@ -99,29 +99,21 @@ __global__ void __launch_bounds__(threads)
 
 template <class T, int K, int COLUMNS>
 vb_status launch_thin(const vb_matmul_args &x, const matmul_thin_plan &plan, vb_stream *stream) {
-    const int width = plan.width, columns = width * COLUMNS, phases = plan.phases;
-    int rows = most_rows<K>;
-    const auto groups = [&] { return ceil_div<int64_t>(x.m, (int64_t)rows * phases) * phases; };
-    // So many outputs of a block are enough, and rows past the last one are of no use.
-    while (rows > 16 && (rows * columns > most_rows<16> * threads * COLUMNS || rows >= 2 * x.m)) rows /= 2;
-    // Fewer rows where there are next to no blocks, if they leave few threads without any.
-    while (rows > 16 && (rows > 32 || rows > 2 * threads / width) &&
-           2 * ceil_div<int64_t>(x.m, rows) * ceil_div<int64_t>(x.n, columns) * x.batch < 3 * multiprocessors(stream))
-        rows /= 2;
+    const int width = plan.width, rows = plan.rows;
     // A thread that reads a row of B by itself shares the 32 bytes of a load with no other.
     const bool staged = x.b_transposed && x.n > 64 && x.b_stride * (int64_t)sizeof(T) >= 64;
-    return for_batches<T>(x, rows, columns, [&](const MatMulProblem<T> &p, dim3 grid) {
-        grid.x = (unsigned)(groups() * plan.across);
+    return for_batches<T>(x, rows, width * COLUMNS, [&](const MatMulProblem<T> &p, dim3 grid) {
+        grid.x = (unsigned)(matmul_thin_groups(&x, &plan) * plan.across);
         return launch_overlapped(
             stream, grid, threads / width * width, 0,
             staged ? matmul_thin_kernel<T, K, COLUMNS, true> : matmul_thin_kernel<T, K, COLUMNS, false>, p,
-            x.a_transposed != 0, x.b_transposed != 0, width, (unsigned)plan.across, rows, phases);
+            x.a_transposed != 0, x.b_transposed != 0, width, (unsigned)plan.across, rows, plan.phases);
     });
 }
 
 template <class T, int K>
 vb_status launch_thin(const vb_matmul_args &x, vb_stream *stream) {
-    const matmul_thin_plan plan = matmul_thin_plan_of(&x);
+    const matmul_thin_plan plan = matmul_thin_plan_of(&x, multiprocessors(stream));
     return plan.columns == 1 ? launch_thin<T, K, 1>(x, plan, stream) : launch_thin<T, K, 2>(x, plan, stream);
 }
 
