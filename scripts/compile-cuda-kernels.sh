@@ -166,7 +166,7 @@ while read -r name files; do
     done
 done < <(grep -v '^#' cuda/joined.txt)
 sources=()
-for name in "${!joined[@]}"; do
+for name in $(printf '%s\n' "${!joined[@]}" | sort); do # the order of a library's objects
     source=$out/joined/$name.cu
     [ "$(cat "$source" 2>/dev/null)"$'\n' = "${joined[$name]}" ] || printf %s "${joined[$name]}" >"$source"
     sources+=("$source")
