@@ -282,24 +282,33 @@ def random(*shape, type=F32):
     return torch.randn(*shape, device="cuda").to(TORCH[type])
 
 
-def gemm(bench, type, m, k, n):
+def gemm(bench, type, m, k, n, weights=False):
+    """vb_matmul. weights: B is stored [n][k], as those of a layer."""
     case = f"gemm {NAME[type]} {m}" if m == k == n else f"gemm {NAME[type]} {m}x{k}x{n}"
+    case += " of weights" * weights
     if not bench.wanted(case):
         return
     size = TORCH[type].itemsize
     c, peer_c = (torch.empty(m, n, device="cuda", dtype=TORCH[type]) for _ in range(2))
-    inputs = [(random(m, k, type=type), random(k, n, type=type))
+    inputs = [(random(m, k, type=type), random(*((n, k) if weights else (k, n)), type=type))
               for _ in range(min(bench.copies(size * (m * k + k * n)), 1 if m * k * n > 2e11 else 48))]
 
     def ours(a, b):
-        bench.library.op("matmul", c, a, b, ctypes.c_int(type), m, k, n)
+        if weights:
+            arguments = MatMul(c.data_ptr(), a.data_ptr(), b.data_ptr(), m, k, n, 1, k, k, n, b_transposed=1, type=type)
+            bench.library.op("matmul_batched", ctypes.byref(arguments))
+        else:
+            bench.library.op("matmul", c, a, b, ctypes.c_int(type), m, k, n)
         return c
+
+    def logical(b):
+        return b.mT if weights else b
 
     def reference(out, a, b):
         rows = slice(0, min(m, 256))
-        return out[rows], a[rows].double() @ b.double()
+        return out[rows], a[rows].double() @ logical(b).double()
 
-    bench.measure(case, inputs, ours, {"cuBLAS": lambda a, b: torch.mm(a, b, out=peer_c)}, reference,
+    bench.measure(case, inputs, ours, {"cuBLAS": lambda a, b: torch.mm(a, logical(b), out=peer_c)}, reference,
                   size * (m * k + k * n + m * n), 2 * m * n * k * (3 if type == F32 else 1))
 
 
@@ -544,7 +553,8 @@ def main():
     cases += [(linear, type, m, 4096, n) for type in (F32, BF16, F16) for n in (4096, 14336) for m in (1, 16, 64)]
     cases += [(linear, type, m, k, n, *f32) for type in (BF16, F16) for k, n in ((2048, 11008), (11008, 2048), (4096, 14336))
               for m in (512, 2048) for f32 in ((), (True,))]
-    cases += [(gemm, type, m, 2048, 11008) for type in (BF16, F16) for m in (512, 2048)]
+    cases += [(gemm, type, m, k, n, *weights) for type in (BF16, F16) for k, n in ((2048, 11008), (11008, 2048))
+              for m in (512, 2048) for weights in ((), (True,))]
     cases += [(matmul, F32, n, "nn", 1, "ieee") for n in (1024, 2048, 4096)]
     cases += [(matmul, F32, n, "nn", 1, "tf32") for n in (1024, 2048, 4096, 8192)]
     cases += [(matmul, F32, 4096, layout, 1, precision) for layout in ("nt", "tn", "tt") for precision in PRECISIONS]

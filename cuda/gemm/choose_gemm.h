@@ -29,16 +29,17 @@ typedef enum gemm_tile {
     TILE_128x192_SPLIT_QUAD,
     TILE_128x128_SPLIT_QUAD,
     TILE_64x128_SPLIT_QUAD,
-    GEMM_SM90_TILES,
-    TILE_128x240_PAIR = GEMM_SM90_TILES, /* these for linear layers only */
     TILE_128x224_PAIR,
     TILE_128x208_PAIR,
+    TILE_128x192_TURNS, /* of pairs whose blocks multiply one tile while they store another */
+    TILE_128x176_TURNS,
+    GEMM_SM90_TILES,
+    TILE_128x168_TURNS = GEMM_SM90_TILES, /* these for linear layers only */
+    TILE_128x144_TURNS,
+    TILE_128x240_PAIR,
     TILE_128x176_PAIR,
     TILE_128x168_PAIR,
     TILE_128x144_PAIR,
-    TILE_128x192_TURNS, /* of pairs whose blocks multiply one tile while they store another */
-    TILE_128x168_TURNS,
-    TILE_128x144_TURNS,
     GEMM_TILES
 } gemm_tile;
 typedef struct gemm_tile_shape {
@@ -49,11 +50,12 @@ static inline gemm_tile_shape gemm_tile_shape_of(int tile) {
         {128, 256, 2}, {128, 256, 1}, {128, 192, 2}, {128, 128, 2}, {128, 128, 1}, {128, 64, 1},  {64, 256, 1},
         {64, 128, 1},  {128, 256, 4}, {128, 192, 4}, {128, 128, 4}, {64, 128, 2},  {64, 128, 4},  {128, 160, 2},
         {128, 160, 4}, {128, 192, 2}, {128, 128, 2}, {64, 128, 2},  {128, 192, 4}, {128, 128, 4}, {64, 128, 4},
-        {128, 240, 2}, {128, 224, 2}, {128, 208, 2}, {128, 176, 2}, {128, 168, 2}, {128, 144, 2},
-        {128, 192, 2}, {128, 168, 2}, {128, 144, 2}};
+        {128, 224, 2}, {128, 208, 2}, {128, 192, 2}, {128, 176, 2}, {128, 168, 2}, {128, 144, 2}, {128, 240, 2},
+        {128, 176, 2}, {128, 168, 2}, {128, 144, 2}};
     return shapes[tile];
 }
 static inline int gemm_tile_splits(int tile) { return tile >= TILE_128x192_SPLIT && tile <= TILE_64x128_SPLIT_QUAD; }
+static inline int gemm_tile_turns(int tile) { return tile >= TILE_128x192_TURNS && tile <= TILE_128x144_TURNS; }
 /* Tiles of a product, or pairs or quads of them. */
 static inline int64_t gemm_tile_count(gemm_tile_shape tile, int64_t m, int64_t n) {
     return vb_ceil_div(m, (int64_t)tile.rows * tile.blocks) * vb_ceil_div(n, tile.columns);
@@ -107,6 +109,8 @@ static inline double gemm_sm90_time(const gemm_sm90_cut *cut, const vb_matmul_ar
                          ((double)x->m * x->k + (double)x->k * x->n),
                  time = 1.05 + ends + gemm_sm90_longer(waited, moved, 0.16);
 #undef GEMM_SM90_STEP
+    if (gemm_tile_turns(cut->tile)) /* only the last tile's writing is waited for; 3 % for what times are off by */
+        return 1.03 * (time - ends + once + 0.5 * (double)(whole + (last > 0)));
     if (split) {
         const double used = (double)(x->m < tile.rows ? x->m : tile.rows) *
                             (double)(x->n < tile.columns ? x->n : tile.columns) / (128 * 128),
@@ -115,8 +119,15 @@ static inline double gemm_sm90_time(const gemm_sm90_cut *cut, const vb_matmul_ar
         return 1.03 * time + turned + (ksplit > 1 ? 0.504 + (0.328 + 0.253 * used) * ksplit : 0);
     }
     if (meet) return time + 1.34 + 0.268 * area;
+    /* Of 400 layers, which have more rows than the products of the fit, these took longer than others. */
+    if (cut->tile == TILE_128x128_PAIR && x->m > 256) return 1.05 * time;
+    if (tile.blocks > 2 && tile.rows == 128) return 1.03 * time;
     return time + (ksplit > 1 ? 0.509 + 0.22 * ksplit + (0.428 + 0.491 * ksplit) * area : 0);
 }
+/* Whether pairs of tiles may share k in memory: not where a block of the last pairs has no rows. Of whole tiles and in
+ * layers only a k of so many elements repays the meeting. */
+enum { GEMM_SM90_MEETING_K = 8192 };
+static inline int gemm_sm90_meets(int64_t m) { return vb_ceil_div(m, 128) % 2 == 0; }
 /* The fastest cut, by times fitted to what a product takes by the cut whose time is least: that takes 1.03 to 1.05 of
  * the fastest cut's time (docs/experiments/2026-11-28-gemm-plans.md, 2026-11-29-shared-k.md). Pairs of tiles of 128 x
  * 128 alone meet in memory, of an A stored [m][k]. Blocks that share k have two steps each, split ones also a tile. */
@@ -128,12 +139,13 @@ static inline gemm_sm90_cut gemm_sm90_cut_of(const vb_matmul_args *x, int multip
     for (int t = 0; t < GEMM_SM90_TILES; t++) {
         const gemm_tile_shape tile = gemm_tile_shape_of(t);
         const int pair = tile.blocks > 1, split = gemm_tile_splits(t),
-                  meets = t == TILE_128x128_PAIR && !x->a_transposed,
+                  meets = t == TILE_128x128_PAIR && !x->a_transposed && gemm_sm90_meets(x->m),
                   most_ksplit = split || !pair ? GEMM_SM90_MOST_KSPLIT / tile.blocks : meets ? 2 : 1;
         for (int turn = 0; turn <= (split && turns); turn++) {
             const vb_matmul_args *const y = turn ? &turned : x;
             if (split && 2 * y->n <= tile.columns) break; /* half of the tile's columns are of no use */
             const int64_t units = gemm_tile_count(tile, y->m, y->n);
+            if (gemm_tile_turns(t) && units <= multiprocessors / tile.blocks) continue;
             if (pair && (y->m <= tile.rows * (tile.blocks - 1) || multiprocessors < tile.blocks * tile.blocks))
                 continue;
             const int64_t most =
@@ -153,11 +165,17 @@ static inline gemm_sm90_cut gemm_sm90_cut_of(const vb_matmul_args *x, int multip
     }
     return best;
 }
-/* Whether gemm_plan.cu's plan is taken: A stored [m][k], whole tiles, and rows that begin where lines of the L2 do, as
- * of the products that it was fitted to. */
+/* A stored [m][k], whole tiles, and rows that begin where lines of the L2 do. */
 static inline int gemm_sm90_whole(const vb_matmul_args *x) {
     return !x->a_transposed && (x->m <= 128 || x->m % 128 == 0) && x->n % 128 == 0 && x->a_stride % MATMUL_LINE == 0 &&
            x->b_stride % MATMUL_LINE == 0;
+}
+/* Whether such a product takes gemm_plan.cu's plan in place of the cut. The cuts of a short k that tiles of 64 rows or
+ * blocks that share k have took up to 1.25 times as long (docs/experiments/2026-11-29-dense-layers.md). */
+static inline int gemm_sm90_planned(const vb_matmul_args *x, const gemm_sm90_cut *cut) {
+    if (!gemm_sm90_whole(x)) return 0;
+    if (x->m <= 128) return 1;
+    return cut->ksplit > 1 ? x->k < GEMM_SM90_MEETING_K : gemm_tile_shape_of(cut->tile).rows < 128;
 }
 
 #endif

@@ -148,15 +148,20 @@ static void check_meeting(void) {
 static void check_cuts(void) {
     for (int t = 0; t < GEMM_TILES; t++) {
         const gemm_tile_shape tile = gemm_tile_shape_of(t);
-        CHECK((tile.rows == 128 || tile.rows == 64) && tile.columns % (t < GEMM_SM90_TILES ? 32 : 8) == 0 &&
-                  tile.columns <= 256 &&
+        const int by_eights = t >= TILE_128x224_PAIR; /* of B a pair copies halves, which are whole eights */
+        CHECK((tile.rows == 128 || tile.rows == 64) && tile.columns % (by_eights ? 8 : 32) == 0 &&
+                  tile.columns <= (gemm_tile_turns(t) ? 192 : 256) && /* two sums of 64 rows in registers */
                   (tile.blocks == 1 || tile.blocks == 2 || (tile.blocks == 4 && tile.columns % 32 == 0)),
               "tile %d", t);
     }
-    const gemm_tile_shape named = gemm_tile_shape_of(TILE_128x192_PAIR), last = gemm_tile_shape_of(TILE_128x144_TURNS);
+    const gemm_tile_shape named = gemm_tile_shape_of(TILE_128x192_PAIR), turns = gemm_tile_shape_of(TILE_128x176_TURNS),
+                          last = gemm_tile_shape_of(TILE_128x144_PAIR);
     const gemm_tile_shape quad = gemm_tile_shape_of(TILE_64x128_QUAD), split = gemm_tile_shape_of(TILE_128x192_SPLIT),
                           split_quad = gemm_tile_shape_of(TILE_64x128_SPLIT_QUAD);
     CHECK(named.columns == 192 && named.blocks == 2 && last.columns == 144 && last.blocks == 2 && quad.rows == 64 &&
+              turns.columns == 176 && turns.blocks == 2 && gemm_tile_turns(TILE_128x192_TURNS) &&
+              gemm_tile_turns(TILE_128x144_TURNS) && !gemm_tile_turns(TILE_128x208_PAIR) &&
+              !gemm_tile_turns(TILE_128x240_PAIR) &&
               quad.columns == 128 && quad.blocks == 4 && split.rows == 128 && split.columns == 192 &&
               split.blocks == 2 && split_quad.rows == 64 && split_quad.blocks == 4 &&
               gemm_tile_splits(TILE_128x192_SPLIT) && gemm_tile_splits(TILE_64x128_SPLIT_QUAD) &&
@@ -181,6 +186,7 @@ static void check_cuts(void) {
         CHECK(cut.time > 0 && cut.tile < GEMM_SM90_TILES &&
                   (!cut.turned || (splits && x.m < x.n && x.m <= GEMM_SM90_MOST_TURNED)) &&
                   (!splits || (all <= sms && (cut.turned || cut.ksplit > 1))) &&
+                  (!gemm_tile_turns(cut.tile) || (cut.ksplit == 1 && all > sms / 2 * 2)) &&
                   (cut.ksplit == 1 || ((meets || (clusters && (splits || tile.blocks == 1))) &&
                                        vb_ceil_div(x.k, 64) >= 2 * cut.ksplit)),
               "%ld x %ld x %ld on %d: tile %d, %d share k, turned %d", (long)x.m, (long)x.k, (long)x.n, sms, cut.tile,

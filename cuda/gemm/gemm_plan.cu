@@ -1,7 +1,8 @@
-// gemm_plan.cu: how Hopper's matrix products are cut up.
+// gemm_plan.cu: how Hopper's matrix products are cut up that choose_gemm.h has no choice for.
 //
-// More than 128 rows: by a model of an SM's time. Its constants were fitted to the times of every tile, with ksplit 1
-// to 8, at some 40 shapes on an H200. Its choices take 2 % longer than the best cuts on average.
+// Linear layers of more than 128 rows: by choose_gemm.h's times, among the tiles that layers have kernels of.
+// Others of more than 128 rows: by a model of an SM's time. Its constants were fitted to the times of every tile, with
+// ksplit 1 to 8, at some 40 shapes on an H200. Its choices take 2 % longer than the best cuts on average.
 // Fewer rows: such products wait for the memory that holds B, and the plan is the best of those measured.
 
 #include "gemm/gemm_sm90.cuh"
@@ -15,10 +16,6 @@ constexpr double write_cycles = 47.3 / 1024;   // an element of C
 constexpr double product_cycles = 1.11 / 2048; // a multiplication of 16-bit elements
 constexpr double l2_bytes_per_cycle = 65;      // to one SM
 constexpr double crowded_bytes_per_cycle = 32; // to each of all SMs; of 16-bit matrices
-constexpr double turn_cycles = 900;            // of a tile between two that the same block multiplies
-constexpr double turns_cycles = 1000;          // once, where blocks take turns
-constexpr double turn_product = 1.01;          // of product_cycles, of two sums of 64 rows each
-constexpr double other_width = 0.97;           // what turns of another width than pairs have to gain
 constexpr double reduce_cycles = 1125;         // of tiles whose k is shared
 constexpr double reduce_element_cycles = 0.28;
 
@@ -38,10 +35,6 @@ double plan_cycles(const GemmPlan &plan, int64_t m, int64_t k, int64_t n, bool t
         const double load = bytes * larger(1 / l2_bytes_per_cycle, taken / crowded_bytes_per_cycle);
         return steps * larger(multiply, load) + tile_cycles + write_cycles * t.rows * t.columns + reduce;
     };
-    if (plan.tile >= TILE_128x192_TURNS) { // only the last tile's writing is waited for
-        const double step = larger(multiply * turn_product, bytes / l2_bytes_per_cycle);
-        return (double)waves * (steps * step + turn_cycles) + turns_cycles + write_cycles * t.rows * t.columns;
-    }
     return (waves - 1) * wave(at_once) + wave(tiles - (waves - 1) * at_once);
 }
 
@@ -94,33 +87,38 @@ GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     const GemmPlan plan = best_plan(tiles, m, k, n, false, crowded, multiprocessors);
     // Two blocks of a tile with many steps each wait for the L2; a pair asks the L2 for three quarters as much.
     // Meeting in memory costs pairs more than meeting in a cluster (docs/experiments/2026-11-22-gemm.md).
-    const bool pairs = ceil_div<int64_t>(m, 128) % 2 == 0 && k >= 64 * 2 * 64;
+    const bool pairs = gemm_sm90_meets(m) && k >= GEMM_SM90_MEETING_K;
     if (plan.tile == TILE_128x128 && plan.ksplit == 2 && pairs) return {TILE_128x128_PAIR, 2, plan.group_rows / 2};
     return plan;
 }
 
-// A few tiles more than whole rounds cost a round, so pairs have the width that fills the last round best. Where blocks
-// have several tiles, they may take turns.
+// A few tiles more than whole rounds cost a round, so pairs have the width that fills the last round best.
 GemmPlan plan_linear(int64_t m, int64_t k, int64_t n, int multiprocessors) {
     if (m <= 128) return plan_few_rows(m, k, n, false, multiprocessors);
-    constexpr gemm_tile tiles[] = {TILE_128x256_PAIR, TILE_128x240_PAIR, TILE_128x224_PAIR, TILE_128x208_PAIR,
-                                   TILE_128x192_PAIR, TILE_128x176_PAIR, TILE_128x168_PAIR, TILE_128x160_PAIR,
-                                   TILE_128x144_PAIR, TILE_128x128_PAIR, TILE_128x256,      TILE_128x128,
-                                   TILE_128x64};
-    constexpr gemm_tile in_turns[] = {TILE_128x192_TURNS, TILE_128x168_TURNS, TILE_128x144_TURNS};
-    const GemmPlan pairs = best_plan(tiles, m, k, n, false, false, multiprocessors);
-    const gemm_tile_shape of_pairs = gemm_tile_shape_of(pairs.tile);
-    GemmPlan best = pairs;
-    double least = plan_cycles(pairs, m, k, n, false, false, multiprocessors);
-    for (const gemm_tile tile : in_turns) {
+    constexpr gemm_tile tiles[] = {TILE_128x256_PAIR,  TILE_128x240_PAIR,  TILE_128x224_PAIR,  TILE_128x208_PAIR,
+                                   TILE_128x192_PAIR,  TILE_128x176_PAIR,  TILE_128x168_PAIR,  TILE_128x160_PAIR,
+                                   TILE_128x144_PAIR,  TILE_128x128_PAIR,  TILE_128x256,       TILE_128x128,
+                                   TILE_128x64,        TILE_128x192_TURNS, TILE_128x168_TURNS, TILE_128x144_TURNS};
+    vb_matmul_args x = {};
+    x.type = VB_F16, x.m = m, x.k = k, x.n = n, x.batch = 1, x.a_stride = x.b_stride = k, x.c_stride = n;
+    x.b_transposed = 1;
+    gemm_sm90_cut best = {};
+    for (const gemm_tile tile : tiles) {
         const gemm_tile_shape shape = gemm_tile_shape_of(tile);
-        if (gemm_tile_count(shape, m, n) <= multiprocessors / shape.blocks) continue;
-        const GemmPlan plan = {tile, 1, 2048 / (shape.rows * shape.blocks)};
-        const bool same = of_pairs.columns == shape.columns && of_pairs.blocks == shape.blocks;
-        const double cycles = plan_cycles(plan, m, k, n, false, false, multiprocessors) / (same ? 1 : other_width);
-        if (cycles < least) best = plan, least = cycles;
+        const bool pair = shape.blocks > 1,
+                   meets = tile == TILE_128x128_PAIR && gemm_sm90_meets(m) && k >= GEMM_SM90_MEETING_K;
+        const int64_t units = gemm_tile_count(shape, m, n);
+        if (gemm_tile_turns(tile) && units <= multiprocessors / shape.blocks) continue;
+        for (int ksplit = 1; ksplit <= (pair ? meets ? 2 : 1 : GEMM_SM90_MOST_KSPLIT); ksplit++) {
+            const int64_t blocks = units * shape.blocks * ksplit;
+            if (ksplit > 1 && (k < 2 * 64 * ksplit || blocks > (pair ? 1 : 2) * multiprocessors)) break;
+            gemm_sm90_cut cut = {tile, ksplit, 0, 0};
+            cut.time = gemm_sm90_time(&cut, &x, multiprocessors);
+            if (best.time == 0 || cut.time < best.time) best = cut;
+        }
     }
-    return best;
+    const gemm_tile_shape tile = gemm_tile_shape_of(best.tile);
+    return {best.tile, best.ksplit, 2048 / (tile.rows * tile.blocks)};
 }
 
 GemmPlan plan_gemm_3xf16(int64_t m, int64_t k, int64_t n, int multiprocessors) {

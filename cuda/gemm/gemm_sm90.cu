@@ -23,7 +23,13 @@ vb_status run_tile(const GemmPlan &plan, const vb_matmul_args &x, const GemmProb
         return launch_gemm_sm90<T, T, bm.value, bn.value, true, A_MN, B_MN, false, false, true>(
             x.a, x.a_stride, x.k, x.b, x.b_stride, x.k, x.type, p, stream);
     };
+    const auto in_turns = [&](auto bn) {
+        return launch_gemm_sm90<T, T, 128, bn.value, true, A_MN, B_MN, false, false, false, true>(
+            x.a, x.a_stride, x.k, x.b, x.b_stride, x.k, x.type, p, stream);
+    };
     switch (plan.tile) {
+    case TILE_128x192_TURNS: return in_turns(Constant<192>());
+    case TILE_128x176_TURNS: return in_turns(Constant<176>());
     case TILE_128x192_SPLIT:
     case TILE_128x192_SPLIT_QUAD: return split(Constant<128>(), Constant<192>());
     case TILE_128x128_SPLIT:
@@ -33,6 +39,8 @@ vb_status run_tile(const GemmPlan &plan, const vb_matmul_args &x, const GemmProb
     case TILE_128x256_PAIR:
     case TILE_128x256_QUAD: return run(Constant<128>(), Constant<256>(), Constant<1>());
     case TILE_128x256: return run(Constant<128>(), Constant<256>(), Constant<0>());
+    case TILE_128x224_PAIR: return run(Constant<128>(), Constant<224>(), Constant<1>());
+    case TILE_128x208_PAIR: return run(Constant<128>(), Constant<208>(), Constant<1>());
     case TILE_128x192_PAIR:
     case TILE_128x192_QUAD: return run(Constant<128>(), Constant<192>(), Constant<1>());
     case TILE_128x160_PAIR:
@@ -55,8 +63,8 @@ vb_status run_tile(const GemmPlan &plan, const vb_matmul_args &x, const GemmProb
 }
 
 GemmPlan plan_of(const vb_matmul_args &x, int multiprocessors) {
-    if (gemm_sm90_whole(&x)) return plan_gemm(x.m, x.k, x.n, multiprocessors);
     const gemm_sm90_cut cut = gemm_sm90_cut_of(&x, multiprocessors);
+    if (gemm_sm90_planned(&x, &cut)) return plan_gemm(x.m, x.k, x.n, multiprocessors);
     const gemm_tile_shape tile = gemm_tile_shape_of(cut.tile);
     return {cut.tile, cut.ksplit, 2048 / (tile.rows * tile.blocks), cut.turned};
 }

@@ -16,7 +16,12 @@ struct GemmPlan {
     int turned = 0; // whether C turned is computed, whose rows are columns of B (of split pairs)
 };
 
-// The plan that should be fastest, by a model of a multiprocessor's time.
+// Memory in which pairs of tiles of 128 x 128 meet, two that share k.
+inline int64_t gemm_meeting_bytes(int64_t m, int64_t n) {
+    return gemm_tile_count(gemm_tile_shape_of(TILE_128x128_PAIR), m, n) * 2 * 2 * 128 * 128 * (int64_t)sizeof(float);
+}
+
+// The plan that should be fastest. plan_gemm has the products of 16 bits that gemm_sm90_planned names.
 GemmPlan plan_gemm(int64_t m, int64_t k, int64_t n, int multiprocessors);
 GemmPlan plan_linear(int64_t m, int64_t k, int64_t n, int multiprocessors); // C is of float32
 GemmPlan plan_gemm_3xf16(int64_t m, int64_t k, int64_t n, int multiprocessors);

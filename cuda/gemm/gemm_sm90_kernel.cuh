@@ -9,7 +9,7 @@
 //   ksplit  where tiles are too few for the SMs, the blocks of a cluster share the k of a tile. They add partial sums
 //           through distributed shared memory, in the order of their ranks, so that results do not vary. Two pairs that
 //           share k meet in memory, where the last to come adds up: a cluster of four would not find room everywhere
-//   turns   of linear layers: each consumer has whole tiles, of 128 rows, and one multiplies while the other stores
+//   turns   each consumer has whole tiles, of 128 rows, and one multiplies while the other stores
 //   split   pairs or quads of one cluster share k. Where A has few rows the turned product is computed: tiles' rows are
 //           columns of C, so that a pair reads B once, and copies A's tile for each other
 // TMA reads zeros outside the matrices, and writes nothing there.
@@ -211,10 +211,11 @@ VB_DEVICE void store_rows_linear(const GemmProblem<float> &p, const float (&sum)
 
 // A consumer's sums of 128 rows and N columns over `steps` stages from `at` on, as multiply_stages adds them up. Calls
 // begun() when the last products are under way.
-template <class T, class Stage, int N, class At, class Release, class Begun>
+template <class T, class Stage, int N, bool A_MN, bool B_MN, class At, class Release, class Begun>
 VB_DEVICE void multiply_whole_tile(float (&sums)[2][N / 2], At &at, int steps, char *ring, uint64_t *full,
                                    const Release &release, const Begun &begun) {
-    using Product = sm90::Wgmma<T, N, 0, 0>;
+    using Product = sm90::Wgmma<T, N, B_MN, A_MN>;
+    constexpr int a_step = A_MN ? sm90::row_bytes : 2, b_step = B_MN ? sm90::row_bytes : 2; // to the next 16 of k
     int keep = 0, previous = -1;
     for (int step = 0; step < steps; step++) {
         char *const tiles = ring + at.stage * Stage::bytes;
@@ -224,8 +225,8 @@ VB_DEVICE void multiply_whole_tile(float (&sums)[2][N / 2], At &at, int steps, c
         sm90::wgmma_fence();
 #pragma unroll
         for (int i = 0; i < product_depth / 16; i++) {
-            Product::run(sums[0], a + 2 * i, b + 2 * i, keep);
-            Product::run(sums[1], a + 64 * sm90::row_bytes / 16 + 2 * i, b + 2 * i, keep);
+            Product::run(sums[0], a + a_step * i, b + b_step * i, keep);
+            Product::run(sums[1], a + 64 * sm90::row_bytes / 16 + a_step * i, b + b_step * i, keep);
             keep = 1;
         }
         sm90::wgmma_commit();
@@ -265,7 +266,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLA
     char *const ring =
         shared + (sm90::swizzle_bytes - shared_address(shared) % sm90::swizzle_bytes) % sm90::swizzle_bytes;
     const int group = __shfl_sync(all_lanes, threadIdx.x / 128, 0); // the compiler then knows it to be uniform
-    static_assert(!TURNS || (LINEAR && PAIR && BM == 128), "pairs of linear layers");
+    static_assert(!TURNS || (PAIR && BM == 128 && !TWO_PARTS && !MEET && !SPLIT), "pairs of whole tiles");
     static_assert(!SPLIT || (PAIR && !MEET && sizeof(Out) == sizeof(T)), "pairs of 16-bit products");
     const int cluster = SPLIT ? pair * p.ksplit : PAIR ? pair : p.ksplit;
     // Of a cluster that is split, so many blocks one after the other are a pair or a quad; these share k.
@@ -300,7 +301,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLA
     release_next_kernel();
 
     if (group == 0) {
-        sm90::registers_shrink<TURNS ? 24 : 40>();
+        sm90::registers_shrink<40>();
         if (threadIdx.x == 0) {
             const auto expect = [&](uint64_t *barrier) {
                 sm90::barrier_expect(barrier, p.a_rows * sm90::row_bytes + Stage::b_copied);
@@ -347,7 +348,7 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLA
         __syncwarp();
         if ((SPLIT || !PAIR) && p.ksplit > 1) sm90::cluster_sync();
     } else if constexpr (TURNS) {
-        sm90::registers_grow<240>();
+        sm90::registers_grow<232>();
         const int consumer = group - 1, warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
         StageAt<Stage::count> at(0);
         const auto skip_tile = [&] { // the other consumer's
@@ -362,14 +363,19 @@ __global__ __launch_bounds__(product_threads, 1) void gemm_sm90_kernel(VB_IN_PLA
             corner(tile, m0, n0);
             // The first tile waits for nobody.
             if (consumer == 1 || nth > 0) sm90::barrier_wait(&turn[consumer], (nth - 1 + consumer) & 1);
-            multiply_whole_tile<T, Stage, BN>(
-                sums, at, p.steps, ring, full, [&](int stage) { release_stage<PAIR>(&empty[stage], lane); },
+            multiply_whole_tile<T, Stage, BN, A_MN, B_MN>(
+                sums, at, p.steps, ring, full,
+                [&](int stage) { release_stage<PAIR>(&empty[stage], lane, pair, first_rank); },
                 [&] {
                     if (lane == 0) sm90::barrier_arrive(&turn[1 - consumer]);
                 });
             skip_tile();
 #pragma unroll
-            for (int i = 0; i < 2; i++) store_rows_linear<BN>(p, sums[i], m0 + 64 * i + warp * 16, n0);
+            for (int i = 0; i < 2; i++) {
+                const int row = m0 + 64 * i + warp * 16;
+                if constexpr (LINEAR) store_rows_linear<BN>(p, sums[i], row, n0);
+                else store_rows<Out, BN, true>({p.c, p.c_stride, p.m, p.n, true}, sums[i], row, n0);
+            }
         }
     } else {
         sm90::registers_grow<232>();
@@ -440,10 +446,9 @@ vb_status launch_gemm_sm90(const void *a, int64_t a_stride, int64_t a_depth, con
     const int64_t tiles = ceil_div<int64_t>(p.m, BM * pair) * ceil_div<int64_t>(p.n, BN);
     const int cluster = SPLIT ? pair * p.ksplit : PAIR ? pair : p.ksplit;
     const int blocks = MEET ? 4 : cluster; // of a tile, or of a pair of them
-    if (MEET) { // of few tiles: gemm_sm90_cut_of
-        void *meeting;
-        VB_TRY(workspace(&meeting, tiles * 2 * 2 * BM * BN * (int64_t)sizeof(float), stream));
-        p.meeting = (float *)meeting, p.arrived = counters(stream);
+    if (MEET) { // of few tiles: gemm_sm90_cut_of, plan_linear. A layer has its memory.
+        if (!LINEAR) VB_TRY(workspace((void **)&p.meeting, gemm_meeting_bytes(p.m, p.n), stream));
+        p.arrived = counters(stream);
     }
     const int64_t most = MEET || SPLIT || p.ksplit > 1 ? tiles : vb_clusters_at_once(cluster, multiprocessors(stream));
     return launch_cluster(stream, cluster, (unsigned)(smaller(tiles, most) * blocks), product_threads,

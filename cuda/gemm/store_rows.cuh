@@ -33,13 +33,17 @@ VB_DEVICE void store_rows(const ProductOutput<Out> &p, const float (&sum)[N / 2]
             unsigned w[4];
 #pragma unroll
             for (int i = 0; i < 4; i++) {
+                if (j + i >= N / 8) { // of a width that is no multiple of 32
+                    w[i] = 0;
+                    continue;
+                }
                 const Vec<Out, 2> two = {
                     {from_float<Out>(sum[4 * (j + i) + 2 * h]), from_float<Out>(sum[4 * (j + i) + 2 * h + 1])}};
                 w[i] = *reinterpret_cast<const unsigned *>(&two);
             }
             transpose_quad(w);
             const int at = column + 8 * (j + quad);
-            if (r >= p.m || at >= p.n) continue;
+            if (r >= p.m || at >= p.n || j + quad >= N / 8) continue;
             if (VECTORS || at + 8 <= p.n) {
                 *reinterpret_cast<uint4 *>(c + at) = make_uint4(w[0], w[1], w[2], w[3]);
             } else {

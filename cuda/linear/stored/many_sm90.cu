@@ -24,16 +24,24 @@ vb_status product(const LinearArgs &a, vb_dtype type, vb_stream *stream) {
     const bool pads = a.cols % 8 != 0 || !aligned16((const T *)a.w);
     const int64_t cols = padded.per_row() * 8, w_bytes = pads ? padded.bytes() : 0;
     char *memory;
-    VB_TRY(workspace((void **)&memory, w_bytes + narrow_bytes<T>(a.n, cols), stream));
+    const GemmPlan plan = plan_linear(a.n, cols, a.rows, multiprocessors(stream));
+    const bool meet = plan.tile == TILE_128x128_PAIR && plan.ksplit > 1; // pairs that share k
+    const int64_t x_bytes = ceil_div<int64_t>(narrow_bytes<T>(a.n, cols), 16) * 16,
+                  meeting = meet ? gemm_meeting_bytes(a.n, a.rows) : 0;
+    VB_TRY(workspace((void **)&memory, w_bytes + x_bytes + meeting, stream));
     if (pads) VB_TRY(pad_rows<false>(stream, PadCopy(memory, a.w, padded)));
     const void *const w = pads ? memory : a.w;
     NarrowRows<T> x;
     VB_TRY(narrow_rows(&x, memory + w_bytes, a.x, a.n, a.cols, cols, stream));
-    const GemmPlan plan = plan_linear(a.n, cols, a.rows, multiprocessors(stream));
     GemmProblem<float> p = {};
     p.c = a.y, p.c_stride = a.rows, p.m = (int)a.n, p.n = (int)a.rows, p.k = (int)cols;
     p.steps = ceil_div(p.k, product_depth), p.group_rows = plan.group_rows;
     p.inverse = x.inverse, p.bias = a.bias, p.ksplit = 1;
+    if (meet) {
+        p.ksplit = plan.ksplit, p.meeting = (float *)(memory + w_bytes + x_bytes);
+        return launch_gemm_sm90<T, float, 128, 128, true, false, false, true, true>(x.rows, cols, cols, w, cols, cols,
+                                                                                    type, p, stream);
+    }
     const auto run = [&](auto bn, auto pair) {
         p.ksplit = pair.value ? 1 : smaller(plan.ksplit, p.steps);
         return launch_gemm_sm90<T, float, 128, bn.value, pair.value, false, false, false, true>(
