@@ -477,6 +477,7 @@ static inline ternary_wgmma ternary_many_of(const vb_tmac_matmul_args *a, const 
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
         for (int split = 1; split <= tiles[i].split && split <= units; split++) {
             const ternary_wgmma_tile *t = &tiles[i];
+            if (a->n <= t->tokens / 2) continue; /* half a tile or more would be empty, and was not measured */
             const ternary_wgmma c = ternary_many_cut(a, t->tokens, t->groups, t->each, split, gpu);
             if (c.blocks == 0 || c.blocks > INT32_MAX) continue;
             const int64_t time = ternary_wgmma_time(&c, t, TERNARY_TMAC_UNIT * units, gpu);

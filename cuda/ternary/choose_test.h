@@ -190,7 +190,8 @@ static void test_ternary(void) {
         int64_t m, n, k;
         int columns, groups, split; /* 0: tmac_columns */
     } many[] = {{20480, 512, 3200, 128, 2, 1}, {2560, 512, 2560, 64, 3, 1}, {2560, 32, 2560, 32, 2, 4},
-                {4800, 16, 3200, 0, 0, 0},     {300, 24, 640, 0, 0, 0},     {300, 65, 640, 32, 2, 3}};
+                {4800, 16, 3200, 0, 0, 0},     {300, 24, 640, 0, 0, 0},     {300, 65, 640, 32, 2, 3},
+                {2560, 32, 6912, 32, 2, 4}};
     for (size_t i = 0; i < sizeof many / sizeof *many; i++) {
         t.m = many[i].m, t.n = many[i].n, t.k = many[i].k;
         tmac = choose_tmac_matmul(&t, hopper);
