@@ -1,11 +1,19 @@
 /* cpu_codes_lines.c: two-bit codes by a single row of activations, exactly and with factors (cpu_codes.h). It is as
  * fast as memory (docs/experiments/2026-11-28-ternary-streams.md). Rows of up to SHORT bytes are taken in pairs or
- * fours, which are fetched into the first cache. Four longer rows share what is read of x, and are fetched into the
- * second cache, further ahead (docs/experiments/2026-11-29-ternary-cpu.md). */
+ * fours, which are fetched into the first cache. With AVX-512 four longer rows share what is read of x, and are fetched
+ * into the second cache, further ahead (docs/experiments/2026-11-29-ternary-cpu.md). With AVX2 these come one by one:
+ * what comes next AMD's processors fetch best by themselves, and Intel's where it is asked for. */
 #include "cpu_codes_simd.h"
 
 #if VB_X86
 enum { PAIR = 2, FOUR = 4 };
+
+VB_TARGET_AVX2 VB_INLINE void fetch_line(const uint8_t *w, int64_t bytes, int64_t b, bool asked, const int R) {
+    if (R > 1)
+        fetch_ahead(w, bytes, b, R);
+    else if (asked)
+        _mm_prefetch((const char *)w + b + AHEAD, _MM_HINT_T0);
+}
 
 /* The codes of half a vector from byte b of a row on, 0 behind its end. */
 VB_TARGET_AVX2 VB_INLINE __m256i half_avx2(const uint8_t *w, int64_t bytes, int64_t b) {
@@ -29,11 +37,12 @@ VB_TARGET_AVX2 VB_INLINE __m256i fourfold_of_half(__m256i codes, const int8_t *x
 VB_TARGET_AVX2 VB_INLINE void line_avx2(__m256i *sums, const uint8_t *w, int64_t stride, int64_t bytes,
                                         const int8_t *x, const int R) {
     const __m256i ones = _mm256_set1_epi16(1);
+    const bool asked = __builtin_cpu_is("intel");
     const int64_t whole = bytes / VECTOR * VECTOR;
     _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) sums[r] = _mm256_setzero_si256();
     int64_t b = 0;
     for (; b < whole; b += VECTOR) {
-        fetch_ahead(w, bytes, b, R);
+        fetch_line(w, bytes, b, asked, R);
         _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
             const __m256i *const codes = (const __m256i *)(w + r * stride + b);
             __m256i q[2][4];
@@ -57,6 +66,7 @@ VB_TARGET_AVX2 VB_INLINE void line_avx2(__m256i *sums, const uint8_t *w, int64_t
 VB_TARGET_AVX2 VB_INLINE void scaled_line_avx2(__m256 *sums, const uint8_t *w, int64_t stride, int64_t bytes,
                                                const int8_t *x, const int16_t *factors, const int R) {
     enum { PIECE = VB_CODES_PIECE / 2 };
+    const bool asked = __builtin_cpu_is("intel");
     const int64_t whole = bytes / VECTOR * VECTOR;
     const __m256i zero = _mm256_setzero_si256();
     __m256i sum[FOUR] = {zero, zero, zero, zero};
@@ -65,7 +75,7 @@ VB_TARGET_AVX2 VB_INLINE void scaled_line_avx2(__m256 *sums, const uint8_t *w, i
     while (b < whole) {
         const int64_t end = vb_min(b + PIECE, whole);
         for (; b < end; b += VECTOR) {
-            fetch_ahead(w, bytes, b, R);
+            fetch_line(w, bytes, b, asked, R);
             _Pragma("GCC unroll 2") for (int half = 0; half < VECTOR; half += HALF) {
                 const __m256i f = _mm256_loadu_si256((const __m256i *)(factors + (b + half) / 2));
                 _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
@@ -100,8 +110,6 @@ VB_TARGET_AVX2 static void lines_avx2(int32_t *sums, const uint8_t *w, int64_t s
         for (int i = 0; i < FOUR; i++) sum[i] = _mm256_setzero_si256();
         if (r + FOUR <= rows && bytes <= SHORT)
             for (int i = 0; i < FOUR; i += PAIR) line_avx2(sum + i, w + i * stride, stride, bytes, x, PAIR);
-        else if (r + FOUR <= rows)
-            line_avx2(sum, w, stride, bytes, x, FOUR);
         else
             for (int i = 0; i < FOUR && r + i < rows; i++) line_avx2(sum + i, w + i * stride, stride, bytes, x, 1);
         _mm_storeu_si128((__m128i *)all, reduce_avx2(sum[0], sum[1], sum[2], sum[3]));
@@ -115,7 +123,7 @@ void VB_TARGET_AVX2 vb_cpu_code_scaled_lines(float *sums, const uint8_t *w, int6
         __m256 sum[FOUR];
         float all[FOUR];
         for (int i = 0; i < FOUR; i++) sum[i] = _mm256_setzero_ps();
-        if (r + FOUR <= rows)
+        if (r + FOUR <= rows && bytes <= SHORT)
             scaled_line_avx2(sum, w, stride, bytes, x, factors, FOUR);
         else
             for (int i = 0; i < FOUR && r + i < rows; i++)
