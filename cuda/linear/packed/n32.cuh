@@ -60,7 +60,7 @@ VB_DEVICE void multiply_items(const N32Input &in, const Out &out, int index, int
     float *factors = partial + M::buffers * warps * M::size;                             // [TOKENS]
     uint64_t *barriers = reinterpret_cast<uint64_t *>(factors + TOKENS);
 
-    TileRing<P::tile_bytes> ring;
+    TileRing<P::tile_bytes, true> ring;
     ring.start(shared + warp * stages * P::tile_bytes, barriers + warp * stages, stages, lane);
     int ahead_item = index, ahead_tile = warp, ahead_part = 0; // the next tile to fetch
     const uint8_t *ahead_row[PARTS] = {};

@@ -66,7 +66,7 @@ VB_DEVICE void n4_product(const N4Input &in, const Out &out, int index, int coun
     float *inbox = reinterpret_cast<float *>(mailboxes + in.rounds); // [rounds][KSPLIT][2][16][PARTS]
 
     // The ring holds whole pairs of tiles, where there are two parts. The tiles to fetch next, after advance():
-    TileRing<P::tile_bytes> ring;
+    TileRing<P::tile_bytes, true> ring;
     ring.start(shared + warp * stages * P::tile_bytes, barriers + warp * stages, stages, lane);
     int ahead_item = index - count, ahead_tile = tiles;
     const uint8_t *ahead[PARTS] = {};
