@@ -421,9 +421,11 @@ static inline bool linear_halves_short(const vb_gpu *gpu, const linear_shape *s,
            s->rows >= 3 * VB_PACKED_ROWS * (int64_t)gpu->multiprocessors;
 }
 
-/* Whether products with 5 to 8 rows of x take units: where each multiprocessor has several, as of a vocabulary. */
+/* Whether products with 5 to 8 rows of x take units: where multiprocessors have one and a half or more, as of a
+ * vocabulary. Measured from 32000 rows on (docs/experiments/2026-11-29-halves-and-steps.md). */
 static inline bool linear_has_many_units(const vb_gpu *gpu, const linear_shape *s) {
-    return linear_has_wgmma(gpu) && s->n > LINEAR_N4 && s->rows >= 4 * LINEAR_UNIT_ROWS * (int64_t)gpu->multiprocessors;
+    return linear_has_wgmma(gpu) && s->n > LINEAR_N4 &&
+           2 * s->rows >= 3 * LINEAR_UNIT_ROWS * (int64_t)gpu->multiprocessors;
 }
 
 /* The items of rows of one matrix that fit, of packed_n1, packed_n4 or packed_n32; no blocks where no item fits. */

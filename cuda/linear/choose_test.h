@@ -392,7 +392,7 @@ static void check_vocabulary(void) {
     for (int card = 0; card < 2; card++)
         for (int64_t n = 4; n <= 8; n++) {
             const vb_gpu *const gpu = &cards[card];
-            const linear_shape s = {VB_Q6_K, VB_PACKED, n, 151936, 2048, true, true, true, true};
+            const linear_shape s = {VB_Q6_K, VB_PACKED, n, n % 2 ? 32000 : 151936, 2048, true, true, true, true};
             const linear_kernel units = card == 0 ? LINEAR_PACKED_N32_SM90 : LINEAR_PACKED_N32,
                                 want = n == 4 && card == 0 ? LINEAR_PACKED_N4 : units;
             CHECK_NAMED(choose_fused_linear(&s, gpu).kernel, want);
