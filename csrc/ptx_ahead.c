@@ -8,7 +8,8 @@
 
 #include <math.h>
 
-enum { SLOTS = 4 }; /* of sums: a warp that tells row k's has heard row k - 2, so that all have read those of row k - 4 */
+/* Of sums: a warp that tells those of row k has heard row k - 2, so that all have read those of row k - 4. */
+enum { SLOTS = 4 };
 
 /* Vector number (part * BLOCKS + rank) * LANES + lane of a row is a thread's. In the parts that are WHOLE no vector is
  * asked for. */
@@ -272,8 +273,8 @@ static int64_t shared_of(const plan *p) {
 
 /* Blocks that a multiprocessor holds of threads with so many vectors each. */
 static int64_t together_of(const plan *p, const vb_jit_device *device) {
-    enum { OF_PART = 20, OTHERS = 40 };
-    const int64_t registers = OF_PART * p->parts + OTHERS;
+    enum { OF_PART = 20, OTHERS = 40, FIVE = 5, OF_FIVE = 128 };
+    const int64_t registers = p->parts == FIVE ? OF_FIVE : OF_PART * p->parts + OTHERS;
     const int64_t most[] = {REGISTERS / (p->lanes * registers), THREADS / p->lanes,
         device->shared_bytes / shared_of(p)};
     int64_t least = most[0];
@@ -315,7 +316,8 @@ static int64_t rows_apart(int64_t cols, int64_t each) {
  * all rounds of clusters that have a row, and of the threads that have vectors. A GPU places clusters of more than two
  * in groups of some 16 multiprocessors. The factors are a fit to times of an H200: blocks that share a multiprocessor
  * wait at different times (docs/experiments/2026-11-28-ptx-long.md). */
-static double worth(const plan *p, int64_t rows, int64_t vectors, int64_t apart, int64_t multiprocessors) {
+static double worth(const plan *p, int64_t rows, int64_t vectors, int64_t apart, int parameters,
+    int64_t multiprocessors) {
     enum { OF_GROUP = 16, MOST_TOGETHER = 4, FEW_PARTS = 3 };
     static const double placed = 0.94, of_together[MOST_TOGETHER + 1] = {0, 0.85, 1, 1.03, 1}, pair = 0.9, few = 0.9;
     int64_t held = multiprocessors / 2 * p->together;
@@ -329,7 +331,7 @@ static double worth(const plan *p, int64_t rows, int64_t vectors, int64_t apart,
     const double last = (double)rows / (double)((rows + held - 1) / held * held);
     const double full = (double)vectors / (double)(p->blocks * p->parts * p->lanes);
     return used * last * sqrt(full) * of_together[p->together] * (p->blocks == 2 ? pair : 1) *
-           (p->parts <= FEW_PARTS ? few : 1);
+           (parameters > 1 && p->parts <= FEW_PARTS ? few : 1);
 }
 
 /* How a cluster shares a long row. */
@@ -350,7 +352,7 @@ static plan shared_plan(int64_t rows, int64_t cols, int64_t each, int parameters
                     threads < LEAST_THREADS || threads > MOST_THREADS ||
                     together * shared_of(&p) > device->shared_bytes)
                     continue;
-                const double now = worth(&p, rows, vectors, apart, device->multiprocessors);
+                const double now = worth(&p, rows, vectors, apart, parameters, device->multiprocessors);
                 if (now > most) most = now, best = p;
             }
     return best;
@@ -360,7 +362,7 @@ bool vb_jit_norm_ahead(vb_status *status, const char *name, bool mean, void *out
     const float *weight, const float *bias, vb_dtype type, int64_t rows, int64_t cols, float eps, vb_stream *stream) {
     /* Columns of layer norms, and what both norms have at least where clusters share rows; rows of a block, and of a
      * cluster; the driver that knows clusters. */
-    enum { LEAST = 2049, MOST = 11699, LEAST_OF_WARP = 1025, MOST_OF_WARP = 1250, LEAST_WHOLE = 3073, MOST_WHOLE = 4095,
+    enum { LEAST = 2049, MOST = 11699, LEAST_OF_WARP = 1025, MOST_OF_WARP = 1330, LEAST_WHOLE = 3073, MOST_WHOLE = 4300,
         LONG_WHOLE = 20001, LONG_OTHER = 20000, LONG_OTHER_WHOLE = 28001, LONG_F32 = 20000, LONG_OTHER_F32 = 50000,
         LONGEST = 1 << 17, ROWS = 4, ROWS_OF_CLUSTER = 2, CLUSTERS = 12010 };
     const struct operation *o = operations + mean;

@@ -136,8 +136,9 @@ const struct vb_jit_part_texts vb_jit_part_texts = {
  * parameters that are on their way. Times of an H100 chose them (docs/experiments/2026-11-27-plain-build.md). */
 typedef struct width { int64_t threads, blocks, kept, rows; } width;
 
-/* Bytes of rows: what a warp has in registers at once, of which whole vectors are not divided, and of rows that are. */
-enum { OF_WARP = 3 << 9, LEAST = 7 << 9 };
+/* Bytes of rows: what a warp has in registers at once, of which whole vectors are not divided, of rows that are,
+ * and of RMS norms of 16 bits that are, where they are no whole vectors. */
+enum { OF_WARP = 3 << 9, LEAST = 7 << 9, LEAST_SQUARES = 2560 };
 
 /* Of two rows a block: most percent of threads with a vector in the last part, too, less what a width loses. */
 static width pair_of(int64_t bytes, int64_t longest) {
@@ -153,11 +154,28 @@ static width pair_of(int64_t bytes, int64_t longest) {
     return best;
 }
 
-static width width_of(int64_t bytes, bool shifted, int parameters, bool pairs) {
+/* Rows of 16 bits, one a block, of `from` to `to` bytes that times of an H200 gave other widths than those of width_of:
+ * most of them no whole number of vectors, `whole` any (docs/experiments/2026-11-29-ptx-entries.md). */
+static width timed_width_of(int64_t bytes, bool shifted, int parameters) {
+    static const struct { int parameters; bool whole; int64_t from, to; width w; } all[] = {
+        {0, false, 13313, 27647, {256, 4, 4, 1}}, {0, true, 27648, 33792, {256, 4, 4, 1}},
+        {0, true, 49153, 65536, {512, 2, 4, 1}},  {1, false, 2560, 3059, {64, 12, 8, 1}},
+        {1, false, 3060, 3700, {32, 20, 8, 1}},   {1, false, 3701, 5199, {64, 12, 8, 1}},
+        {1, false, 13313, 17408, {128, 6, 8, 1}}, {1, false, 17409, 20480, {256, 4, 4, 1}},
+        {1, false, 32769, 36864, {256, 3, 8, 1}}, {1, false, 36865, 40960, {512, 2, 8, 1}}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (parameters == all[i].parameters && (shifted || all[i].whole) && bytes >= all[i].from && bytes <= all[i].to)
+            return all[i].w;
+    return (width){0};
+}
+
+static width width_of(int64_t bytes, int64_t size, bool shifted, int parameters, bool pairs) {
     if (pairs && bytes < LEAST) return (width){32, bytes <= 2 << 10 ? 20 : 16, 8, 2};
     if (pairs && bytes <= (shifted ? 4080 : 6 << 10)) return (width){128, 6, 4, 2};
     if (pairs && bytes <= 28 << 10) return pair_of(bytes, bytes + 14 * shifted);
     if (pairs) return bytes <= 64 << 10 ? (width){512, 2, 2, 2} : (width){1024, 1, 2, 2};
+    const width timed = size == 2 ? timed_width_of(bytes, shifted, parameters) : (width){0};
+    if (timed.threads) return timed;
     if (bytes <= 13 << 10) return (width){128, 6, 8, 1};
     if (bytes <= 32 << 10) return (width){256, 3, 8, 1};
     if (bytes <= 64 << 10) return (width){512, 2, shifted ? 4 : 8, 1};
@@ -171,7 +189,7 @@ static bool divide(row_plan *p, int64_t cols, int64_t size, int parameters, bool
     enum { VECTOR = 16, MOST_PARTS = 16, PART_BYTES = 128 };
     row_plan d = {.each = VECTOR / size, .vectors = 1, .turns = 1, .depth = 1, .rounds = 1};
     d.shifted = cols % d.each != 0;
-    const width w = width_of(cols * size, d.shifted, parameters, pairs);
+    const width w = width_of(cols * size, size, d.shifted, parameters, pairs);
     const int64_t longest = cols + (d.shifted ? d.each - 1 : 0);
     d.lanes = d.threads = w.threads;
     d.least_blocks = w.blocks;
@@ -194,9 +212,10 @@ bool vb_jit_divide(row_plan *p, int64_t rows, int64_t cols, int64_t size, int pa
     const bool shifted = bytes % 16 != 0, longest = parameters == 1 && bytes > 64 << 10;
     const bool of_warp = parameters > 0 && size == 2 && !shifted && bytes > OF_WARP && bytes < LEAST;
     const bool staged = parameters == 2 && size == 2 && shifted && bytes < 5 << 10;
-    if (!of_warp && (bytes < LEAST || staged)) return false;
+    const bool odd_squares = parameters == 1 && size == 2 && shifted && bytes >= LEAST_SQUARES;
+    if (!of_warp && !odd_squares && (bytes < LEAST || staged)) return false;
     const bool shares = of_warp || (size == 2 && (parameters == 2 || longest));
-    const width two = width_of(bytes, shifted, parameters, true);
+    const width two = width_of(bytes, size, shifted, parameters, true);
     const bool pairs = shares && rows * 10 >= 17 * two.blocks * two.rows * device->multiprocessors;
     return (pairs && divide(p, cols, size, parameters, true, device)) ||
            (!of_warp && divide(p, cols, size, parameters, false, device));

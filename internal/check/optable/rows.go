@@ -108,6 +108,8 @@ func softmaxOp() *Op {
 			Case{Label: "fifth_vector_of_a_warp", Type: tensor.F32, Dims: []int{4099, 528}, Wide: true},
 			Case{Label: "third_vector_of_two", Type: tensor.F16, Dims: []int{4099, 1304}, Wide: true},
 			Case{Label: "five_vectors", Type: tensor.F16, Dims: []int{301, 40}},
+			Case{Label: "divided_vectors", Type: tensor.F16, Dims: []int{3, 14152}},
+			Case{Label: "divided_vectors", Type: tensor.BF16, Dims: []int{2, 27680}},
 			Case{Label: "extremes", Type: tensor.F32, Dims: []int{7, 3}, Flags: "extremes"},
 			Case{Label: "narrow_extremes", Type: tensor.F32, Dims: []int{147, 33}, Flags: "extremes"}),
 		Inputs: func(g *Generator, c Case) []*Array {
@@ -137,6 +139,10 @@ func softmaxOp() *Op {
 
 func rmsNormOp() *Op {
 	cases := append(each(floats, rowCases...), sharedRows()...)
+	// Each number of threads that has an odd row of 16 bits in parts.
+	cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16}, Case{Label: "odd_divided", Dims: []int{9, 1407}},
+		Case{Label: "odd_divided", Dims: []int{9, 1501}}, Case{Label: "odd_divided", Dims: []int{3, 9001}},
+		Case{Label: "odd_divided", Dims: []int{3, 17001}}, Case{Label: "odd_divided", Dims: []int{2, 19001}})...)
 	cases = append(cases, Case{Label: "no_weight", Type: tensor.F32, Dims: []int{3, 255}, Flags: "plain"})
 	return &Op{
 		Name: "RMSNorm", Cases: cases, InPlace: true, Outputs: sameShape,
@@ -169,7 +175,10 @@ func layerNormOp() *Op {
 		Case{Label: "half_vectors_several", Dims: []int{19, 3308}})...)
 	cases = append(cases, Case{Label: "odd_several", Type: tensor.F16, Dims: []int{1613, 3301}, Wide: true},
 		Case{Label: "odd_of_a_warp_several", Type: tensor.BF16, Dims: []int{61, 1109}},
-		Case{Label: "odd_of_a_warp_several", Type: tensor.F16, Dims: []int{6409, 1109}, Wide: true})
+		Case{Label: "odd_of_a_warp_several", Type: tensor.F16, Dims: []int{6409, 1109}, Wide: true},
+		Case{Label: "odd_of_a_warp_several", Type: tensor.F16, Dims: []int{61, 1301}},
+		Case{Label: "odd_several", Type: tensor.BF16, Dims: []int{33, 10001}},
+		Case{Label: "vectors_several", Type: tensor.F16, Dims: []int{21, 4200}})
 	cases = append(cases, each([]tensor.DType{tensor.F16, tensor.BF16}, Case{Label: "odd_long_several", Dims: []int{17, 13315}},
 		Case{Label: "vectors_several", Dims: []int{21, 3208}})...)
 	cases = append(cases, sharedRows()...)
