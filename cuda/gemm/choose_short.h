@@ -95,7 +95,7 @@ static inline matmul_thin_plan matmul_thin_plan_of(const vb_matmul_args *x, int 
                  places = (double)MATMUL_THIN_BLOCKS * multiprocessors,
                  rows = (double)(x->m < plan.rows ? x->m : plan.rows), of_b = (double)depth * plan.columns,
                  of_a = rows * depth / threads, computed = rows * plan.width / threads * of_b,
-                 alone = f32 ? 0.33 + 0.0039 * computed : 0.0075 * computed,
+                 alone = f32 ? 0.33 + (depth > 8 ? 0.0065 : 0.0039) * computed : 0.0075 * computed,
                  block = f32 ? 2.59 + 0.949 * of_a + 0.06 * of_b : 0.54 + 0.808 * of_a + 0.273 * of_b,
                  waited = blocks / places * block,
                  operands = 1e-6 * x->batch * (double)x->k * ((double)x->m + (double)x->n * plan.phases);
