@@ -139,23 +139,30 @@ VB_TARGET_AVX512 VB_INLINE __m512i vector_avx512(const uint8_t *w, int64_t left)
     return left >= VECTOR ? _mm512_loadu_si512(w) : _mm512_maskz_loadu_epi8((1ull << left) - 1, w);
 }
 
+/* A vector of codes of R rows, of which so many bytes are left. */
+VB_TARGET_AVX512 VB_INLINE void line_step_avx512(__m512i sum[4][FOUR], const uint8_t *w, int64_t stride, int64_t left,
+                                                 const int8_t *x, const int R) {
+    _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
+        const __m512i mask = _mm512_set1_epi8((char)(3 << 2 * slot)), a = _mm512_load_si512(x + slot * VECTOR);
+        _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
+            const __m512i codes = vector_avx512(w + r * stride, left);
+            sum[slot][r] = _mm512_dpbusd_epi32(sum[slot][r], _mm512_and_si512(codes, mask), a);
+        }
+    }
+}
+
 /* R rows. The codes of a slot stay in place, and its sum is divided by that place at the end. */
 VB_TARGET_AVX512 VB_INLINE void line_avx512(__m512i *sums, const uint8_t *w, int64_t stride, int64_t bytes,
                                             const int8_t *x, const int R) {
     __m512i sum[4][FOUR];
     _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++)
         _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) sum[slot][r] = _mm512_setzero_si512();
-    for (int64_t b = 0; b < bytes; b += VECTOR) {
+    int64_t b = 0;
+    for (; b + VECTOR <= bytes; b += VECTOR) {
         if (R > 1) fetch_ahead(w, bytes, b, R);
-        _Pragma("GCC unroll 4") for (int slot = 0; slot < 4; slot++) {
-            const __m512i mask = _mm512_set1_epi8((char)(3 << 2 * slot));
-            const __m512i a = _mm512_load_si512(x + 4 * b + slot * VECTOR);
-            _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
-                const __m512i codes = vector_avx512(w + r * stride + b, bytes - b);
-                sum[slot][r] = _mm512_dpbusd_epi32(sum[slot][r], _mm512_and_si512(codes, mask), a);
-            }
-        }
+        line_step_avx512(sum, w + b, stride, VECTOR, x + 4 * b, R);
     }
+    if (b < bytes) line_step_avx512(sum, w + b, stride, bytes - b, x + 4 * b, R);
     _Pragma("GCC unroll 4") for (int r = 0; r < R; r++) {
         sums[r] = sum[0][r];
         _Pragma("GCC unroll 4") for (int slot = 1; slot < 4; slot++)
