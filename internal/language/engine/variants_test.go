@@ -77,31 +77,24 @@ func TestTextOfQwen3VLWithExpertsIsQwen3MoE(t *testing.T) {
 // converter writes them by --fuse-gate-up-exps.
 func TestExpertsInOneTensorAreThoseInTwo(t *testing.T) {
 	dir := testdata.Path(t, "models")
-	check := func(t *testing.T, name string, golden goldenModel, m *model.Model) {
-		t.Helper()
-		defer m.Close()
-		s := newSession(t, m, Options{Context: 128, KVType: tensor.F32, LogitRows: 16})
-		defer s.Close()
-		if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= deltaTolerance) {
-			t.Errorf("%s: logits differ by %g", name, w)
-		}
-	}
 	for _, name := range []string{"tiny-qwen3moe", "tiny-qwen35moe", "tiny-gpt-oss", "tiny-deepseek2-v3", "tiny-llama4"} {
-		golden := readGolden(t, dir, name)
-		apart, err := gguf.Open(filepath.Join(dir, name+".gguf"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer apart.Close()
-		data := testmodel.Bytes(joinExperts(t, apart))
-		eachDevice(t, func(t *testing.T, d *gpu.Device) {
-			check(t, name, golden, splitInMemory(t, []*gpu.Device{d}, data, model.Placement{}))
-		})
-		if name == "tiny-qwen3moe" || name == "tiny-gpt-oss" { // which can be divided
-			eachDevices(t, 2, func(t *testing.T, devices []*gpu.Device) {
-				check(t, name, golden, splitInMemory(t, devices, data, model.Placement{}))
+		t.Run(name, func(t *testing.T) {
+			golden := readGolden(t, dir, name)
+			apart, err := gguf.Open(filepath.Join(dir, name+".gguf"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer apart.Close()
+			data := testmodel.Bytes(joinExperts(t, apart))
+			eachDevice(t, func(t *testing.T, d *gpu.Device) {
+				checkInMemory(t, []*gpu.Device{d}, data, golden, deltaTolerance)
 			})
-		}
+			if name == "tiny-qwen3moe" || name == "tiny-gpt-oss" { // which can be divided
+				eachDevices(t, 2, func(t *testing.T, devices []*gpu.Device) {
+					checkInMemory(t, devices, data, golden, deltaTolerance)
+				})
+			}
+		})
 	}
 }
 
@@ -110,23 +103,27 @@ func TestExpertsInOneTensorAreThoseInTwo(t *testing.T) {
 func TestOlderFilesOfDeepseek2(t *testing.T) {
 	dir := testdata.Path(t, "models")
 	for _, name := range []string{"tiny-deepseek2-v2", "tiny-deepseek2-v3"} {
-		golden := readGolden(t, dir, name)
-		f, err := gguf.Open(filepath.Join(dir, name+".gguf"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		data := testmodel.Bytes(olderDeepseek2(t, f))
-		eachDevice(t, func(t *testing.T, d *gpu.Device) {
-			m := splitInMemory(t, []*gpu.Device{d}, data, model.Placement{})
-			defer m.Close()
-			s := newSession(t, m, Options{Context: 128, KVType: tensor.F32, LogitRows: 16})
-			defer s.Close()
-			if w := worst(allLogits(t, s, golden.IDs), golden.rows); !(w <= f32Tolerance) {
-				t.Errorf("%s: logits differ by %g", name, w)
+		t.Run(name, func(t *testing.T) {
+			golden := readGolden(t, dir, name)
+			f, err := gguf.Open(filepath.Join(dir, name+".gguf"))
+			if err != nil {
+				t.Fatal(err)
 			}
+			defer f.Close()
+			data := testmodel.Bytes(olderDeepseek2(t, f))
+			eachDevice(t, func(t *testing.T, d *gpu.Device) {
+				checkInMemory(t, []*gpu.Device{d}, data, golden, f32Tolerance)
+			})
 		})
 	}
+}
+
+// checkInMemory holds the model of a file's bytes to another engine's logits and greedy ids.
+func checkInMemory(t *testing.T, devices []*gpu.Device, data []byte, golden goldenModel, tolerance float64) {
+	t.Helper()
+	m := splitInMemory(t, devices, data, model.Placement{})
+	defer m.Close()
+	checkGolden(t, m, golden, 128, tolerance, "on")
 }
 
 // olderDeepseek2 returns a copy of a file with each head's rows of attn_k_b, transposed, before those of attn_v_b.
