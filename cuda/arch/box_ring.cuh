@@ -27,7 +27,25 @@ struct BoxRing {
         barrier_wait(&empty[slot], phase ^ 1);
         barrier_expect(&full[slot], bytes);
     }
+    // Waits until the slot is empty, and has the box copied there.
+    VB_DEVICE void ask(const CUtensorMap *map, int inner, int outer) {
+        expect();
+        copy_box(at(), map, &full[slot], inner, outer);
+        advance();
+    }
 };
+
+// One thread begins the barriers of two rings, whose slots `warps` warps empty, and the block's mailbox.
+template <int SLOTS>
+VB_DEVICE void begin_rings(uint64_t (&full)[2][SLOTS], uint64_t (&empty)[2][SLOTS], int warps, uint64_t *mailbox) {
+    for (int s = 0; s < SLOTS; s++)
+        for (int r = 0; r < 2; r++) {
+            barrier_init(&full[r][s], 1);
+            barrier_init(&empty[r][s], warps);
+        }
+    barrier_init(mailbox, 1);
+    barrier_init_fence();
+}
 
 } // namespace sm90
 } // namespace vb

@@ -77,6 +77,13 @@ VB_DEVICE void mailbox_init(uint64_t *mailbox, int bytes, bool this_lane) {
     if (this_lane) barrier_expect(mailbox, bytes);
 #endif
 }
+// All threads of a cluster open its mailboxes, which have begun: `bytes` bytes will be sent to the block's own.
+VB_DEVICE void open_mailboxes(uint64_t *mailbox, int bytes) {
+    if (threadIdx.x == 0) barrier_expect(mailbox, bytes);
+    __syncwarp();
+    cluster_arrive();
+    cluster_wait();
+}
 VB_DEVICE void mailbox_wait(uint64_t *mailbox) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("{\n"
@@ -111,6 +118,9 @@ VB_DEVICE void send(unsigned to, unsigned mailbox, float x) {
                  : "memory");
 #endif
 }
+
+// How many of `count` numbers block `rank` has where the blocks of a cluster share them: rank, rank + blocks and so on.
+VB_DEVICE int share_of(int count, int rank, int blocks) { return (count - rank + blocks - 1) / blocks; }
 
 } // namespace vb
 #endif

@@ -90,30 +90,18 @@ __global__ void __launch_bounds__(threads, 2)
     const int rank = p.ksplit > 1 ? cluster_rank() : 0;
     const int z = blockIdx.y, row0 = blockIdx.x / p.ksplit * tile_rows, steps = ceil_div(p.k, depth);
     const int first = steps * rank / p.ksplit, last = steps * (rank + 1) / p.ksplit;
-    const int mine = (eights - rank + p.ksplit - 1) /
-                     p.ksplit; // eights of rows of x that this block adds up: rank, rank + ksplit, ...
+    const int mine = share_of(eights, rank, p.ksplit); // eights of rows of x that this block adds up
     sm90::BoxRing w = {shared, full[0], empty[0], w_bytes, p.w_stages},
                   x = {shared + p.w_stages * w_bytes, full[1], empty[1], x_bytes, p.x_stages};
     float4 *const inbox = reinterpret_cast<float4 *>(x.slots + p.x_stages * x_bytes); // [sender][mine][multipliers]
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&w_map);
         sm90::prefetch_map(&x_map);
-        for (int s = 0; s < most_stages; s++)
-            for (int r = 0; r < 2; r++) {
-                sm90::barrier_init(&full[r][s], 1);
-                sm90::barrier_init(&empty[r][s], multipliers / 32);
-            }
-        sm90::barrier_init(&mailbox, 1);
-        sm90::barrier_init_fence();
+        sm90::begin_rings(full, empty, multipliers / 32, &mailbox);
     }
     __syncthreads();
-    if (p.ksplit > 1) {
-        if (threadIdx.x == 0) sm90::barrier_expect(&mailbox, (p.ksplit - 1) * mine * multipliers * (int)sizeof(float4));
-        __syncwarp();
-        cluster_arrive();
-    }
     const int copier = warp - multipliers / 32; // 0: of W, 1: of x
-    if (p.ksplit > 1) cluster_wait(); // all mailboxes stand
+    if (p.ksplit > 1) open_mailboxes(&mailbox, (p.ksplit - 1) * mine * multipliers * (int)sizeof(float4));
     wait_for_previous_kernel();
     release_next_kernel();
     if (copier == 0) {
@@ -174,7 +162,7 @@ __global__ void __launch_bounds__(threads, 2)
     for (int j = 0; j < eights; j++) {
         const int to = j % p.ksplit;
         if (to == rank) continue;
-        const int places = (eights - to + p.ksplit - 1) / p.ksplit, sender = rank < to ? rank : rank - 1;
+        const int places = share_of(eights, to, p.ksplit), sender = rank < to ? rank : rank - 1;
         send4(cluster_address(inbox + (sender * places + j / p.ksplit) * multipliers + threadIdx.x, to),
               cluster_address(&mailbox, to), eight(j));
     }

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(Shape<COLUMNS, GROUPS>::multipliers + 128, COL
     const unsigned tile = blockIdx.x / p.split;
     const int row0 = tile % p.tiles * S::rows, column0 = tile / p.tiles * COLUMNS;
     const int all_units = (int)p.h.units, first = all_units * rank / p.split, last = all_units * (rank + 1) / p.split;
-    const int mine = (fours - rank + p.split - 1) / p.split; // fours of each thread's sums that this block adds up
+    const int mine = share_of(fours, rank, p.split); // fours of each thread's sums that this block adds up
     sm90::BoxRing w = {shared, full[0], empty[0], S::w_bytes, TERNARY_WGMMA_RUNS},
                   x = {shared + TERNARY_WGMMA_RUNS * S::w_bytes, full[1], empty[1], S::x_bytes, p.x_stages};
     float *const steps = reinterpret_cast<float *>(x.slots + p.x_stages * S::x_bytes); // [unit][COLUMNS]
@@ -143,38 +143,22 @@ __global__ void __launch_bounds__(Shape<COLUMNS, GROUPS>::multipliers + 128, COL
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&w_map);
         sm90::prefetch_map(&x_map);
-        for (int s = 0; s < most_stages; s++)
-            for (int r = 0; r < 2; r++) {
-                sm90::barrier_init(&full[r][s], 1);
-                sm90::barrier_init(&empty[r][s], multipliers / 32);
-            }
-        sm90::barrier_init(&mailbox, 1);
-        sm90::barrier_init_fence();
+        sm90::begin_rings(full, empty, multipliers / 32, &mailbox);
     }
     __syncthreads();
-    if (p.split > 1) {
-        if (threadIdx.x == 0) sm90::barrier_expect(&mailbox, (p.split - 1) * mine * multipliers * (int)sizeof(float4));
-        __syncwarp();
-        cluster_arrive();
-        cluster_wait(); // all mailboxes stand
-    }
+    if (p.split > 1) open_mailboxes(&mailbox, (p.split - 1) * mine * multipliers * (int)sizeof(float4));
     if (warp >= multipliers / 32) {
         sm90::registers_shrink<S::of_copier>();
         if (warp == multipliers / 32 && lane == 0) {
-            const auto ask = [](sm90::BoxRing &ring, const CUtensorMap *map, int inner, int outer) {
-                ring.expect();
-                sm90::copy_box(ring.at(), map, &ring.full[ring.slot], inner, outer); // in units of 16 bits
-                ring.advance();
-            };
             int run = first / 2;
-            const auto ask_w = [&](int until) { // runs of two units
-                while (2 * run < last && run <= until) ask(w, &w_map, run++ * unit / 4, row0);
+            const auto ask_w = [&](int until) { // runs of two units, at places in units of 16 bits
+                while (2 * run < last && run <= until) w.ask(&w_map, run++ * unit / 4, row0);
             };
             // The kernel before is the one that rounds: weights are as its own predecessor left them.
             ask_w(first / 2 + TERNARY_WGMMA_RUNS - 1);
             wait_for_previous_kernel();
             for (int u = first; u < last; u++) {
-                for (int half = 0; half < 2; half++) ask(x, &x_map, u * (unit / 2) + half * 64, 2 * column0);
+                for (int half = 0; half < 2; half++) x.ask(&x_map, u * (unit / 2) + half * 64, 2 * column0);
                 ask_w((u + 2) / 2);
             }
         }
@@ -329,7 +313,7 @@ __global__ void __launch_bounds__(Shape<COLUMNS, GROUPS>::multipliers + 128, COL
     for (int f = 0; f < fours; f++) {
         const int to = f % p.split;
         if (to == rank) continue;
-        const int places = (fours - to + p.split - 1) / p.split, sender = rank < to ? rank : rank - 1;
+        const int places = share_of(fours, to, p.split), sender = rank < to ? rank : rank - 1;
         send4(cluster_address(inbox + (sender * places + f / p.split) * multipliers + threadIdx.x, to),
               cluster_address(&mailbox, to), four(f));
     }

@@ -62,51 +62,34 @@ __global__ void __launch_bounds__(Shape<TOKENS, GROUPS>::multipliers + 128, GROU
     const int row0 = tile % p.tiles * S::rows, token0 = tile / p.tiles * TOKENS;
     const int steps = (int)ceil_div<int64_t>(p.a.k, depth), pieces = (int)(p.a.row_bytes / 16);
     const int first = steps * rank / p.ksplit, last = steps * (rank + 1) / p.ksplit;
-    const int mine = (eights - rank + p.ksplit - 1) / p.ksplit; // eights of rows of X that this block adds up
+    const int mine = share_of(eights, rank, p.ksplit); // eights of rows of X that this block adds up
     sm90::BoxRing w = {shared, full[0], empty[0], S::w_bytes, p.w_stages},
                   x = {shared + p.w_stages * S::w_bytes, full[1], empty[1], S::x_bytes, p.x_stages};
     float4 *const inbox = reinterpret_cast<float4 *>(x.slots + p.x_stages * S::x_bytes); // [sender][mine][multipliers]
     if (threadIdx.x == 0) {
         sm90::prefetch_map(&w_map);
         sm90::prefetch_map(&x_map);
-        for (int s = 0; s < most_stages; s++)
-            for (int r = 0; r < 2; r++) {
-                sm90::barrier_init(&full[r][s], 1);
-                sm90::barrier_init(&empty[r][s], multipliers / 32);
-            }
-        sm90::barrier_init(&mailbox, 1);
-        sm90::barrier_init_fence();
+        sm90::begin_rings(full, empty, multipliers / 32, &mailbox);
     }
     if (threadIdx.x < 64) {
         const int of = threadIdx.x / 32, in_run = of == 0 ? 8 : larger(1, pieces % 8);
         reinterpret_cast<int *>(words[of])[lane] = lane % in_run * 16 + (lane / in_run & 3) * 4;
     }
     __syncthreads();
-    if (p.ksplit > 1) {
-        if (threadIdx.x == 0)
-            sm90::barrier_expect(&mailbox, (p.ksplit - 1) * mine * multipliers * (int)sizeof(float4));
-        __syncwarp();
-        cluster_arrive();
-        cluster_wait(); // all mailboxes stand
-    }
+    if (p.ksplit > 1) open_mailboxes(&mailbox, (p.ksplit - 1) * mine * multipliers * (int)sizeof(float4));
     if (warp >= multipliers / 32) {
         sm90::registers_shrink<S::of_copier>();
         if (!p.a.settled) wait_for_previous_kernel();
         if (warp == multipliers / 32 && lane == 0) {
-            const auto ask = [](sm90::BoxRing &ring, const CUtensorMap *map, int inner, int outer) {
-                ring.expect();
-                sm90::copy_box(ring.at(), map, &ring.full[ring.slot], inner, outer);
-                ring.advance();
-            };
             int run = first / steps_of_run;
             const auto ask_w = [&](int step) { // the run of the step
                 while (run < ceil_div(last, steps_of_run) && run <= step / steps_of_run)
-                    ask(w, &w_map, run++ * (VB_INT2_RUN / 8), row0); // in units of 16 bits
+                    w.ask(&w_map, run++ * (VB_INT2_RUN / 8), row0); // in units of 16 bits
             };
             ask_w((first / steps_of_run + p.w_stages) * steps_of_run - 1);
             if (p.a.settled) wait_for_previous_kernel();
             for (int step = first; step < last; step++) {
-                ask(x, &x_map, step * (depth / 2), token0);
+                x.ask(&x_map, step * (depth / 2), token0);
                 // A run of W is asked for when the ring of X holds the step before it.
                 ask_w(step + 1);
             }
@@ -185,7 +168,7 @@ __global__ void __launch_bounds__(Shape<TOKENS, GROUPS>::multipliers + 128, GROU
     for (int j = 0; j < eights; j++) {
         const int to = j % p.ksplit;
         if (to == rank) continue;
-        const int places = (eights - to + p.ksplit - 1) / p.ksplit, sender = rank < to ? rank : rank - 1;
+        const int places = share_of(eights, to, p.ksplit), sender = rank < to ? rank : rank - 1;
         const int4 v = eight(j);
         send4(cluster_address(inbox + (sender * places + j / p.ksplit) * multipliers + threadIdx.x, to),
               cluster_address(&mailbox, to),
